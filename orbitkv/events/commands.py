@@ -1,0 +1,272 @@
+"""Commands: wishes and reports from outside, as the log records them.
+
+A command may be refused; a refused one leaves no record. Everything that came from outside the
+kernel (elapsed times, byte counts, verdicts, pids) is a field here, so that a record can be decided
+again from the log alone. Page keys are *resolved*: known pages are page numbers in a packed u32
+column, unknown ones stand there as NONE_U32 and their raw keys follow once, in order.
+Nothing secret is ever a field. New fields go last and have defaults.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from orbitkv.events.config import KernelConfig
+from orbitkv.events.geometry import GroupGeometry
+from orbitkv.events.ids import Column, WideColumn
+from orbitkv.events.outcomes import SessionEnd, SyncOutcome
+
+
+class _Command(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    pass
+
+
+class Start(_Command, tag=1):
+    """First command of every incarnation."""
+
+    incarnation: int
+    kernel_revision: int
+    config: KernelConfig
+    io_engine: str = "none"
+    io_direct: bool = False
+    io_reason: str = ""
+    """Why this engine and mode are in force, in words."""
+
+
+class OpenSession(_Command, tag=2):
+    session: int
+    process: int
+    """The manager's number for the peer process; the same for every session of one process."""
+    pid: int
+    uid: int
+    end_observable: bool
+    """False: the host cannot tell when this process ends, so its copies are held until an operator says."""
+
+
+class RegisterRank(_Command, tag=3):
+    session: int
+    instance: str
+    rank: int
+    """0 .. world_size-1, or SCHEDULER_RANK for a session that only asks."""
+    world_size: int
+    host: str
+    namespace_digest: bytes
+    namespace_document: str
+    """Canonical JSON of everything that changes the bytes of a page."""
+    hash_process_dependent: bool
+    groups: tuple[GroupGeometry, ...]
+    staging_bytes: int = 0
+
+
+class CloseSession(_Command, tag=4):
+    session: int
+    cause: SessionEnd
+
+
+class ReleaseProcess(_Command, tag=5):
+    """The process is known to be gone: its copies can no longer read a page."""
+
+    process: int
+    by_operator: bool = False
+
+
+class QueryPart(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The pages of one group that a query asks for, in prefix order."""
+
+    group: int
+    page_tokens: int
+    trailing: int
+    """0: all pages up to the boundary are needed. n > 0: only the last n before it."""
+    pages: Column
+    unknown: tuple[bytes, ...] = ()
+    """Raw keys for the NONE_U32 entries of `pages`, in order."""
+
+
+class SubmitQuery(_Command, tag=6):
+    """Open a demand operation, attach to the one that another rank opened, or revise it."""
+
+    session: int
+    request: str
+    attempt: int
+    ticket: int
+    """Chosen by the opener, strictly increasing; the operation is (session << 32) | ticket."""
+    revision: int
+    parts: tuple[QueryPart, ...]
+
+
+class PollQuery(_Command, tag=7):
+    session: int
+    operation: int
+
+
+class CancelQuery(_Command, tag=8):
+    session: int
+    operation: int
+
+
+class BeginRestore(_Command, tag=9):
+    """A rank is about to copy the pages of a lease."""
+
+    session: int
+    lease: int
+
+
+class ReportSync(_Command, tag=10):
+    """A rank's copies for one lease have ended, as its device says."""
+
+    session: int
+    lease: int
+    outcome: SyncOutcome
+    ranges: tuple[tuple[int, int], ...]
+    """Half-open ranges of positions in the lease's page list that were copied and synced."""
+    layers: int
+    copied_bytes: int
+    elapsed_us: int
+
+
+class ReleaseLease(_Command, tag=11):
+    """This rank will not copy (a scheduler's session: no rank that has not begun will)."""
+
+    session: int
+    lease: int
+
+
+class BeginSave(_Command, tag=12):
+    session: int
+    group: int
+    pages: Column
+    unknown: tuple[bytes, ...] = ()
+    uncredited_pages: int = 0
+    """Pages dropped by the engine since its last BeginSave because no staging space was free."""
+
+
+class CommitSave(_Command, tag=13):
+    """The rank's slices of these pages stand in its staging window."""
+
+    session: int
+    buffers: Column
+    staging_offsets: WideColumn
+
+
+class AbortSave(_Command, tag=14):
+    session: int
+    buffers: Column
+
+
+class CompleteReads(_Command, tag=15):
+    """Reads that ended in one wake of the ring."""
+
+    reads: Column
+    outcomes: bytes
+    """One ReadOutcome a byte."""
+    read_bytes: Column
+    elapsed_us: Column
+
+
+class CompleteWrites(_Command, tag=16):
+    slots: Column
+    outcomes: bytes
+    """One WriteOutcome a byte."""
+    elapsed_us: Column
+
+
+class CompleteCopies(_Command, tag=17):
+    """Copies from staging windows into the pool that ended."""
+
+    session: int
+    buffers: Column
+    outcomes: bytes
+    """One CopyOutcome a byte."""
+    elapsed_us: int
+
+
+class CompleteSeals(_Command, tag=18):
+    """Pages whose trailer (identity, lengths, checksum) now stands in the pool."""
+
+    buffers: Column
+
+
+class Tick(_Command, tag=19):
+    """Time has passed."""
+
+
+class RecoverSegment(_Command, tag=20):
+    """What the SSD directory holds for one segment (or a piece of it, for long ones)."""
+
+    segment: int
+    slot_bytes: int
+    slots: Column
+    spaces: Column
+    """Per slot: index into `scopes`."""
+    scopes: tuple[tuple[bytes, int], ...]
+    """(namespace digest, group) pairs."""
+    keys: tuple[bytes, ...]
+    generations: WideColumn
+    """Generation numbers, and in `incarnations` which incarnation made them."""
+    incarnations: Column
+    footprints: Column
+    """Per slot, in units of ALIGNMENT_BYTES."""
+    quarantined: Column = b""
+    """Slots of the segment that must not be used."""
+
+
+class DropDram(_Command, tag=21):
+    """An operator wants every unheld page out of DRAM."""
+
+
+class BeginShutdown(_Command, tag=22):
+    """Admit nothing more; drain."""
+
+
+class CloseIncarnation(_Command, tag=23):
+    """Last command of a chain; written by the manager itself, or by its successor after a crash."""
+
+    lost_tail: bool
+    """True when the log's end was cut: facts may be missing."""
+
+
+class ReportStage(_Command, tag=24):
+    """An engine's own fact about a request, so that the log alone tells its life."""
+
+    session: int
+    request: str
+    attempt: int
+    stage: str
+    at_unix_ns: int
+    monotonic_ns: int
+
+
+class SetStore(_Command, tag=25):
+    """The store found out that it can, or can no longer, take writes."""
+
+    writable: bool
+    reason: str
+
+
+Command: TypeAlias = (
+    Start
+    | OpenSession
+    | RegisterRank
+    | CloseSession
+    | ReleaseProcess
+    | SubmitQuery
+    | PollQuery
+    | CancelQuery
+    | BeginRestore
+    | ReportSync
+    | ReleaseLease
+    | BeginSave
+    | CommitSave
+    | AbortSave
+    | CompleteReads
+    | CompleteWrites
+    | CompleteCopies
+    | CompleteSeals
+    | Tick
+    | RecoverSegment
+    | DropDram
+    | BeginShutdown
+    | CloseIncarnation
+    | ReportStage
+    | SetStore
+)
