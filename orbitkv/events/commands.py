@@ -92,6 +92,8 @@ class SubmitQuery(_Command, tag=6):
     """Chosen by the opener, strictly increasing; the operation is (session << 32) | ticket."""
     revision: int
     parts: tuple[QueryPart, ...]
+    body: int = 0
+    """64-bit hash of the parts as they came over the wire: tells the same body from another one."""
 
 
 class PollQuery(_Command, tag=7):

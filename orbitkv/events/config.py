@@ -17,8 +17,6 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that queries may hold reserved, over all instances; default 75 % of the pool."""
     instance_query_budget_bytes: int
     demand_prefix_cut: bool = False
-    charge_shared: bool = False
-    """False: every owner is charged for a page it shares. True: a physical page is charged once."""
     operations_per_session_max: int = 128
     operations_max: int = 1024
     sessions_max: int = 1024
@@ -38,4 +36,5 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     ssd_read_failures_max: int = 3
     query_keys_max: int = 4096
     """Most keys of one query, over all its parts; longer ones are sent in pieces up to this many pieces."""
-    full_check_interval_records: int = 4096
+    decisions_remembered_max: int = 1024
+    """Answers without a lease that are kept so that an instance's other ranks get the same one."""

@@ -339,6 +339,19 @@ class LeaseReleased(_Event, tag=49):
     lease: int
 
 
+class ReservationShrunk(_Event, tag=50):
+    """An operation that ended, or was cut, keeps only what its own submitted reads still need."""
+
+    operation: int
+    charge_bytes: int
+
+
+class ReservationEnded(_Event, tag=51):
+    """The operation's charge is over, without a lease to carry it on."""
+
+    operation: int
+
+
 # --- saves and the SSD -------------------------------------------------------------------------------
 
 
@@ -510,6 +523,8 @@ Event: TypeAlias = (
     | GpuSynced
     | SyncFailed
     | LeaseReleased
+    | ReservationShrunk
+    | ReservationEnded
     | SaveBegun
     | SaveJoined
     | SavesDropped
