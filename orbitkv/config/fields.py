@@ -3,20 +3,20 @@
 import ipaddress
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NewType
+from typing import Annotated, Any
 
 import attrs
 
 from orbitkv.config.errors import Unfit
 from orbitkv.config.units import format_duration, format_size
 
-ByteSize = NewType("ByteSize", int)
+ByteSize = Annotated[int, "a size"]
 """Bytes; written "256MiB"."""
-Seconds = NewType("Seconds", float)
+Seconds = Annotated[float, "a duration"]
 """Written "5s" or "250ms"."""
-SettingPath = NewType("SettingPath", Path)
+SettingPath = Annotated[Path, "a path"]
 """A path with `~` already expanded; a relative one is relative to where the manager was started."""
-Listen = NewType("Listen", str)
+Listen = Annotated[str, "an address"]
 """ "HOST:PORT", or empty for off."""
 
 Check = Callable[[Any], None]

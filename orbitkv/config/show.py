@@ -16,9 +16,9 @@ from orbitkv.config.units import format_duration, format_size
 
 def plain(attribute: "attrs.Attribute[Any]", value: Any) -> str | int | float | bool:
     """The value as one would write it in TOML."""
-    if attribute.type is ByteSize:
+    if attribute.type == ByteSize:
         return format_size(value)
-    if attribute.type is Seconds:
+    if attribute.type == Seconds:
         return format_duration(value)
     if value is None:
         return ""

@@ -5,8 +5,10 @@ its default. All mistakes are collected and told at once.
 """
 
 import difflib
+import operator
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -221,17 +223,17 @@ def _is_choice(kind: Any) -> bool:
 
 def _make_converter() -> cattrs.Converter:
     converter = cattrs.Converter()
+    converter.register_structure_hook(bool, _structure_bool)
+    converter.register_structure_hook(int, _structure_int)
+    converter.register_structure_hook(float, _structure_float)
     for kind, structure in (
         (ByteSize, lambda value, _: parse_size(value)),
         (Seconds, lambda value, _: parse_duration(value)),
         (SettingPath, _structure_path),
         (SettingPath | None, _structure_optional_path),
         (Listen, _structure_text),
-        (bool, _structure_bool),
-        (int, _structure_int),
-        (float, _structure_float),
     ):
-        converter.register_structure_hook(kind, structure)
+        converter.register_structure_hook_func(partial(operator.eq, kind), structure)
     converter.register_structure_hook_func(_is_choice, _structure_choice)
     return converter
 
