@@ -41,19 +41,20 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 class AlignedMapping:
     """`size_bytes` of `fd`, shared, readable and writable, at an address that is a multiple of 2 MiB.
 
-    Raises OSError when the kernel refuses.
+    `writable=False`: for reading only, and so are its views. Raises OSError when the kernel refuses.
     """
 
     __slots__ = ("__weakref__", "address", "size_bytes", "view")
 
-    def __init__(self, fd: int, size_bytes: int) -> None:
+    def __init__(self, fd: int, size_bytes: int, *, writable: bool = True) -> None:
         self.size_bytes = size_bytes
-        self.address = _map_aligned(fd, size_bytes)
+        self.address = _map_aligned(fd, size_bytes, PROT_READ | (PROT_WRITE if writable else 0))
         owner = (ctypes.c_ubyte * size_bytes).from_address(self.address)
         unmap = weakref.finalize(owner, _libc.munmap, self.address, size_bytes)
         unmap.atexit = False  # at the interpreter's end threads may still copy, and the kernel unmaps anyway
-        self.view = memoryview(owner).cast("B")
-        """Writable bytes of the whole mapping. Whatever is derived from it keeps the mapping alive."""
+        view = memoryview(owner).cast("B")
+        self.view = view if writable else view.toreadonly()
+        """Bytes of the whole mapping. Whatever is derived from it keeps the mapping alive."""
 
     def advise(self, advice: int, offset: int, length: int) -> None:
         """madvise(2) on part of the mapping, without the GIL. Raises OSError."""
@@ -74,14 +75,14 @@ class AlignedMapping:
         return total
 
 
-def _map_aligned(fd: int, size_bytes: int) -> int:
+def _map_aligned(fd: int, size_bytes: int, protection: int) -> int:
     """Reserves addresses generously, maps the file over the aligned part, gives the rest back."""
     reserved = size_bytes + HUGE_PAGE_BYTES
     base = _libc.mmap(None, reserved, _PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | _MAP_NORESERVE, -1, 0)
     if base == _MAP_FAILED:
         raise _os_error()
     address: int = -(-base // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
-    mapped = _libc.mmap(address, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | _MAP_FIXED, fd, 0)
+    mapped = _libc.mmap(address, size_bytes, protection, MAP_SHARED | _MAP_FIXED, fd, 0)
     if mapped == _MAP_FAILED:
         error = _os_error()
         _libc.munmap(base, reserved)
