@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 import attrs
 
 from orbitkv.events.ids import Column, WideColumn
-from orbitkv.events.outcomes import CopyOutcome, ReadOutcome, WriteOutcome
+from orbitkv.events.outcomes import CopyOutcome, ReadOutcome, SessionEnd, WriteOutcome
 
 
 @attrs.frozen(slots=True)
@@ -247,3 +247,61 @@ class Clock(Protocol):
     def monotonic_ns(self) -> int: ...
 
     def unix_ns(self) -> int: ...
+
+
+@attrs.frozen(slots=True)
+class Connected:
+    """A client has said hello and been let in. Comes before anything else of its session."""
+
+    session: int
+    """Strictly increasing within an incarnation."""
+    process: int
+    """The same number for every connection of one process; never reused."""
+    pid: int
+    uid: int
+    host: str
+    end_observable: bool
+    """False: `ProcessEnded` will never come for this process."""
+
+
+@attrs.frozen(slots=True)
+class Request:
+    session: int
+    message: object
+    """One of `orbitkv.io.wire.Request`, decoded and within its limits."""
+    descriptor: int = -1
+    """Came with a registration: the staging window. Whoever takes the request closes it."""
+
+
+@attrs.frozen(slots=True)
+class Disconnected:
+    """The session is over. Comes once, after its last request; not after `close_session`."""
+
+    session: int
+    cause: SessionEnd
+    detail: str = ""
+
+
+@attrs.frozen(slots=True)
+class ProcessEnded:
+    """The operating system says that the process is gone, and its memory with it."""
+
+    process: int
+
+
+Inbound: TypeAlias = Connected | Request | Disconnected | ProcessEnded
+
+
+class Channel(Protocol):
+    """The clients. Many sockets, one waiter: fairness and bounds are the channel's, decisions are not."""
+
+    async def receive(self) -> list[Inbound]:
+        """Everything that one round over the ready sockets gave: at least one item, a bounded number."""
+
+    def send(self, session: int, reply: object) -> None:
+        """One of `orbitkv.io.wire.Reply`. Never blocks; to a session that is gone it does nothing."""
+
+    def close_session(self, session: int) -> None:
+        """After what was sent has been handed to the system as far as that needs no waiting. Idempotent."""
+
+    async def aclose(self) -> None: ...
