@@ -1,0 +1,281 @@
+"""Rules of demand operations: opening, waiting, the grant, cuts, decisions and the end."""
+
+from collections.abc import Sequence
+
+from orbitkv.events import commands, facts
+from orbitkv.events.config import KernelConfig
+from orbitkv.events.ids import NONE_U32
+from orbitkv.events.outcomes import QueryEnd
+from orbitkv.events.record import Record
+from tests.models.books import Books, Handler, Instance, Operation
+from tests.models.columns import numbers
+from tests.models.story import require
+
+ANSWERED_WITHOUT_LEASE = {QueryEnd.BYPASSED, QueryEnd.MISSED, QueryEnd.EXPIRED}
+
+
+def query_opened(books: Books, event: facts.QueryOpened, record: Record) -> None:
+    config = settings(books)
+    instance = books.instances[event.instance]
+    _may_ask(books, event)
+    parts = record.cause.parts if isinstance(record.cause, commands.SubmitQuery) else ()
+    require(parts, "a query opens by SubmitQuery alone")
+    told = tuple((part.group, part.page_tokens, part.trailing, len(part.pages) // 4) for part in parts)
+    require(event.parts == told, "a query opens with the parts of its command", event=event)
+    require(
+        event.asked_pages == sum(part[3] for part in told), "asked is what the command names", event=event
+    )
+    charge = sum(instance.footprints[group] * asked for group, _, _, asked in told)
+    require(event.charge_bytes == charge, "a demand is charged footprint x hashes", event=event, right=charge)
+    deadline = record.at_ns + config.demand_lifetime_ns
+    require(event.deadline_ns == deadline, "a demand lives demand_lifetime_ns", event=event)
+    keys = _keys(books, instance, parts)
+    require(len(set(keys)) == len(keys), "repeated hashes are malformed", operation=event.operation)
+    books.operations[event.operation] = Operation(
+        number=event.operation,
+        instance=event.instance,
+        session=event.session,
+        request=event.request,
+        attempt=event.attempt,
+        revision=event.revision,
+        asked_pages=event.asked_pages,
+        asked_charge_bytes=event.charge_bytes,
+        deadline_ns=event.deadline_ns,
+        opened_seq=record.seq,
+        part_sizes=[part[3] for part in told],
+        part_trailing=[part[2] for part in told],
+        part_tokens=[part[1] for part in told],
+        part_groups=[part[0] for part in told],
+        keys=keys,
+    )
+    live = list(books.live_operations())
+    mine = [operation for operation in live if operation.session == event.session]
+    require(len(live) <= config.operations_max, "operations_max holds", live=len(live))
+    require(
+        len(mine) <= config.operations_per_session_max, "operations_per_session_max holds", live=len(mine)
+    )
+
+
+def settings(books: Books) -> KernelConfig:
+    assert books.config is not None, "the first record brings the configuration"
+    return books.config
+
+
+def _may_ask(books: Books, event: facts.QueryOpened) -> None:
+    session = books.sessions[event.session]
+    instance = books.instances[event.instance]
+    require(session.closed is None, "a closed session asks nothing", session=event.session)
+    require(session.instance == event.instance, "a session asks for its own instance", event=event)
+    require(instance.sealed and not instance.closed, "only a sealed instance is served", event=event)
+    require(not books.shutting_down, "nothing is admitted after shutdown began")
+    opener, ticket = divmod(event.operation, 1 << 32)
+    require(opener == event.session, "an operation is (opener session << 32) | ticket", event=event)
+    require(ticket > session.last_ticket, "tickets rise, so a retired operation never revives", event=event)
+    session.last_ticket = ticket
+
+
+def _keys(books: Books, instance: Instance, parts: Sequence[commands.QueryPart]) -> list[tuple[int, bytes]]:
+    keys: list[tuple[int, bytes]] = []
+    for part in parts:
+        raw = iter(part.unknown)
+        space = instance.spaces[part.group]
+        for page in numbers(part.pages):
+            keys.append((space, next(raw)) if page == NONE_U32 else books.pages[page])
+            require(keys[-1][0] == space, "a page is of the space of its group", page=page)
+    return keys
+
+
+def query_waiting(books: Books, event: facts.QueryWaiting, record: Record) -> None:
+    config = settings(books)
+    operation = books.operations[event.operation]
+    require(not operation.granted and not operation.answered, "only a new demand waits", event=event)
+    instance = operation.instance if event.by_instance else None
+    reserved = books.reserved_bytes(instance)
+    limit = config.instance_query_budget_bytes if event.by_instance else config.query_budget_bytes
+    require(event.limit_bytes == limit, "a wait names the limit it met", event=event, limit=limit)
+    require(event.reserved_bytes == reserved, "reserved bytes are counted alike", event=event, right=reserved)
+    needed = least_needed(books, operation)
+    require(
+        reserved + needed > limit or _ahead(books, operation),
+        "a demand waits only when its budget is full or others wait before it",
+        event=event,
+    )
+    operation.waiting = True
+
+
+def _ahead(books: Books, operation: Operation) -> list[Operation]:
+    return [other for other in books.waiting_operations() if other.opened_seq < operation.opened_seq]
+
+
+def footprint_of(books: Books, operation: Operation) -> int:
+    """Footprint of the operation's pages; the largest, where its groups differ."""
+    footprints = books.instances[operation.instance].footprints
+    return max(footprints[group] for group in operation.part_groups)
+
+
+def pages_allowed(books: Books, operation: Operation) -> int:
+    """How many of the pages asked for the limits let it ask for at all (one group)."""
+    config = settings(books)
+    limit = min(config.query_budget_bytes, config.instance_query_budget_bytes)
+    if operation.asked_charge_bytes <= limit:
+        return operation.asked_pages
+    return limit // footprint_of(books, operation) if config.demand_prefix_cut else 0
+
+
+def least_needed(books: Books, operation: Operation) -> int:
+    """Bytes that it asks to reserve: its footprint x hashes, or those of the prefix that fits the limit."""
+    if operation.one_prefix:
+        return pages_allowed(books, operation) * footprint_of(books, operation)
+    return operation.asked_charge_bytes
+
+
+def fits(books: Books, operation: Operation) -> bool:
+    """Whether the demand would fit both budgets now."""
+    needed = least_needed(books, operation)
+    total = books.reserved_bytes() + needed
+    return total <= settings(books).query_budget_bytes and not _blocked_by_instance(books, operation)
+
+
+def _blocked_by_instance(books: Books, operation: Operation) -> bool:
+    """Others may pass a demand that its own instance's limit keeps waiting."""
+    reserved = books.reserved_bytes(operation.instance) + least_needed(books, operation)
+    return reserved > settings(books).instance_query_budget_bytes
+
+
+def query_granted(books: Books, event: facts.QueryGranted, record: Record) -> None:
+    operation = books.operations[event.operation]
+    require(not operation.granted and not operation.answered, "a demand is granted once", event=event)
+    for earlier in _ahead(books, operation):
+        require(
+            _blocked_by_instance(books, earlier),
+            "waiting demands are granted in the order of their asking",
+            granted=operation.number,
+            still_waiting=earlier.number,
+        )
+    within = all(reach <= size for reach, size in zip(event.reach, operation.part_sizes, strict=True))
+    require(within, "a grant reaches no further than the question", event=event)
+    operation.granted, operation.waiting = True, False
+    operation.charge_bytes = event.charge_bytes
+    operation.reach = list(event.reach)
+    most = operation.asked_charge_bytes
+    require(event.charge_bytes <= most, "a grant reserves at most what was asked", event=event, asked=most)
+    within_budgets(books)
+    layout = operation.layout
+    for position, buffer in zip(numbers(event.positions), numbers(event.buffers), strict=True):
+        page = books.buffers[buffer].page
+        asked = layout[position]
+        require(books.pages[page] == operation.keys[asked], "a hit is the page asked for", position=position)
+        require(books.resident.get(page) == buffer, "a hit is what lookups find", buffer=buffer)
+        operation.owned[asked] = buffer
+    if operation.one_prefix:
+        _reach_is_what_the_tiers_hold(books, operation)
+    _hits_are_owned(books, operation)
+
+
+def _reach_is_what_the_tiers_hold(books: Books, operation: Operation) -> None:
+    reach = 0
+    for key in operation.keys[: pages_allowed(books, operation)]:
+        page = books.page_of_key.get(key)
+        if page is None or not in_a_tier(books, page):
+            break
+        reach += 1
+    require(
+        operation.reach == [reach],
+        "a demand goes on with the pages before the first one that is in no tier",
+        operation=operation.number,
+        said=operation.reach,
+        right=reach,
+    )
+
+
+def in_a_tier(books: Books, page: int) -> bool:
+    return page in books.resident or page in books.on_ssd or bool(books.reads_of_page(page))
+
+
+def _hits_are_owned(books: Books, operation: Operation) -> None:
+    for asked in operation.layout:
+        page = books.page_of_key[operation.keys[asked]]
+        require(
+            operation.owned.get(asked) == books.resident.get(page),
+            "a demand owns exactly the hits before its boundary",
+            operation=operation.number,
+            asked=asked,
+        )
+
+
+def within_budgets(books: Books) -> None:
+    config = settings(books)
+    total = books.reserved_bytes()
+    require(0 <= total <= config.query_budget_bytes, "the global query budget holds", reserved=total)
+    for number in books.instances:
+        mine = books.reserved_bytes(number)
+        holds = 0 <= mine <= config.instance_query_budget_bytes
+        require(holds, "an instance's query budget holds", instance=number, reserved=mine)
+
+
+def query_cut(books: Books, event: facts.QueryCut, record: Record) -> None:
+    operation = books.operations[event.operation]
+    require(operation.granted and not operation.answered, "only a demand under way is cut", event=event)
+    before, after = operation.reach, list(event.reach)
+    shorter = all(new <= old for new, old in zip(after, before, strict=True)) and after != before
+    require(shorter, "a cut shortens a demand", event=event, before=before)
+    if operation.one_prefix:
+        first = min(operation.failed, default=-1)
+        rule = "a demand is cut at the first page of its prefix that failed or found no room"
+        require(after == [first], rule, event=event, failed=sorted(operation.failed))
+    operation.reach = after
+    operation.owned = {page: buffer for page, buffer in operation.owned.items() if operation.wants(page)}
+
+
+def decision_settled(books: Books, event: facts.DecisionSettled, record: Record) -> None:
+    operation = books.operations[event.operation]
+    require(not operation.settled, "a decision is settled once", event=event)
+    operation.settled = True
+    tiers = (event.dram, event.peer, event.ssd, event.miss)
+    require(sum(tiers) == event.asked, "dram + peer + ssd + miss = asked", event=event)
+    require(event.asked == operation.asked_pages, "a decision settles what was asked", event=event)
+    require(min(tiers) >= 0, "a tier's count is not negative", event=event)
+    for tier in ("asked", "dram", "peer", "ssd", "miss"):
+        books.settled[tier] += getattr(event, tier)
+
+
+def reservation_shrunk(books: Books, event: facts.ReservationShrunk, record: Record) -> None:
+    operation = books.operations[event.operation]
+    was = operation.charge_bytes
+    require(not operation.charge_over, "a charge that is over stays over", event=event)
+    require(0 <= event.charge_bytes < was, "a charge only shrinks", event=event, was=was)
+    operation.charge_bytes = event.charge_bytes
+
+
+def reservation_ended(books: Books, event: facts.ReservationEnded, record: Record) -> None:
+    operation = books.operations[event.operation]
+    require(operation.granted and not operation.charge_over, "a charge ends once", event=event)
+    operation.charge_bytes, operation.charge_over = 0, True
+
+
+def query_ended(books: Books, event: facts.QueryEnded, record: Record) -> None:
+    operation = books.operations[event.operation]
+    require(operation.end is None, "an operation ends once", event=event, before=operation.end)
+    operation.end = event.end
+    operation.waiting = False
+    overdue = event.end != QueryEnd.EXPIRED or operation.deadline_ns <= record.at_ns
+    require(overdue, "nothing expires early", event=event)
+    leased = operation.lease is not None
+    answered = leased or event.end in ANSWERED_WITHOUT_LEASE
+    rule = "a decision is settled in the record that answers it, and in no other"
+    require(operation.settled == answered, rule, event=event, settled=operation.settled)
+    consumed = event.end in (QueryEnd.CONSUMED, QueryEnd.LEASE_EXPIRED)
+    require(leased or not consumed, "only an operation with a lease is consumed", event=event)
+    operation.owned.clear()
+
+
+HANDLERS: dict[type, Handler] = {
+    facts.QueryOpened: query_opened,
+    facts.QueryWaiting: query_waiting,
+    facts.QueryGranted: query_granted,
+    facts.QueryCut: query_cut,
+    facts.DecisionSettled: decision_settled,
+    facts.ReservationShrunk: reservation_shrunk,
+    facts.ReservationEnded: reservation_ended,
+    facts.QueryEnded: query_ended,
+}
