@@ -1,0 +1,151 @@
+"""The scheduler's process: `python -m orbitkv.adapters.embedded.scheduler_process FRONT RANK...`.
+
+The arguments are descriptors: its link to the front, then one to each rank. One thread turns the scheduler whenever a
+message has come or its next deadline is reached; everything that waits, waits in `select`.
+"""
+
+import selectors
+import socket
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from orbitkv.adapters.embedded.link import Link
+from orbitkv.adapters.embedded.lookups import Lookups
+from orbitkv.adapters.embedded.messages import (
+    Arrive,
+    Configure,
+    ConfigureRank,
+    Drain,
+    EngineConfig,
+    Failed,
+    Finished,
+    FinishRank,
+    FrontMessage,
+    Progress,
+    RankFinished,
+    RankMessage,
+    RankReady,
+    Ready,
+    RestoreDone,
+    Staged,
+    StepDone,
+)
+from orbitkv.adapters.embedded.process import run_process
+from orbitkv.adapters.embedded.scheduler import Scheduler
+from orbitkv.adapters.embedded.sessions import SchedulerSession
+from orbitkv.adapters.errors import AdapterError
+
+PROGRESS_NS = 50_000_000
+"""At most one progress message in this time."""
+MESSAGES_PER_LINK_MAX = 64
+"""Taken from one link before the scheduler is turned again."""
+
+
+class SchedulerProcess:
+    def __init__(
+        self, front: Link[FrontMessage], ranks: list[Link[RankMessage]], config: EngineConfig
+    ) -> None:
+        self._front = front
+        self._ranks = ranks
+        self._ranks_left = len(ranks)
+        """Ranks that have not yet said RankReady, later RankFinished."""
+        self._session = SchedulerSession(config)
+        self._lookups = Lookups(self._session)
+        self._scheduler = Scheduler(config, self._lookups, self._tell_ranks)
+        self._draining = False
+        self._told_ns = 0
+        self._told_completed = 0
+        self._selector = selectors.DefaultSelector()
+        for link in (front, *ranks):
+            self._selector.register(link, selectors.EVENT_READ, link)
+
+    def serve(self) -> None:
+        """From the ranks' registration to the last report. Raises LinkClosed, AdapterError."""
+        while self._ranks_left:
+            self._wait(None)
+        self._session.wait_sealed()
+        self._front.send(Ready())
+        while not (self._draining and self._scheduler.idle):
+            deadline_ns = self._scheduler.turn(time.monotonic_ns())
+            self._tell_progress(time.monotonic_ns())
+            self._wait(deadline_ns)
+        self._finish()
+
+    def _finish(self) -> None:
+        self._tell_progress(self._told_ns + PROGRESS_NS)
+        self._ranks_left = len(self._ranks)
+        self._tell_ranks(FinishRank())
+        while self._ranks_left:
+            self._wait(None)
+        report = self._scheduler.report
+        counts = self._lookups.counts
+        report.manager_failures += counts.failures
+        report.revisions, report.cancelled_lookups = counts.revisions, counts.cancelled
+        self._session.close()
+        self._front.send(Finished(report))
+
+    def _wait(self, deadline_ns: int | None) -> None:
+        timeout_s = None if deadline_ns is None else max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9)
+        for key, _ in self._selector.select(timeout_s):
+            link: Link[Any] = key.data
+            for _ in range(MESSAGES_PER_LINK_MAX):
+                message = link.receive_nowait()
+                if message is None:
+                    break
+                self._take(message)
+
+    def _take(self, message: FrontMessage | RankMessage) -> None:
+        match message:
+            case Arrive():
+                self._scheduler.arrive(message, time.monotonic_ns())
+            case Drain():
+                self._draining = True
+            case StepDone(number=number):
+                self._scheduler.step_done(number)
+            case RestoreDone():
+                self._scheduler.restore_done(message)
+            case Staged(number=number):
+                self._scheduler.staged(number)
+            case RankReady():
+                self._ranks_left -= 1
+            case RankFinished():
+                self._ranks_left -= 1
+                self._scheduler.report.manager_failures += message.manager_failures
+                self._scheduler.report.rank_cpu_us += message.cpu_us
+            case Failed(sentence=sentence):
+                raise AdapterError(
+                    "A rank of the engine failed.", sentence, "see the lines above it in its log"
+                )
+            case _:
+                raise AssertionError(f"a configured scheduler is not told {message!r}")
+
+    def _tell_ranks(self, order: msgspec.Struct) -> None:
+        for link in self._ranks:
+            link.send(order)
+
+    def _tell_progress(self, now_ns: int) -> None:
+        completed = self._scheduler.report.completed
+        first_tokens = self._scheduler.first_tokens_us
+        if now_ns - self._told_ns < PROGRESS_NS or not (first_tokens or completed != self._told_completed):
+            return
+        self._front.send(Progress(tuple(first_tokens), completed))
+        first_tokens.clear()
+        self._told_ns, self._told_completed = now_ns, completed
+
+
+def serve(front: Link[FrontMessage]) -> None:
+    ranks: list[Link[RankMessage]] = [
+        Link(socket.socket(fileno=int(argument)), RankMessage) for argument in sys.argv[2:]
+    ]
+    begin = front.receive()
+    assert isinstance(begin, Configure)
+    for number, link in enumerate(ranks):
+        link.send(ConfigureRank(begin.config, number))
+    SchedulerProcess(front, ranks, begin.config).serve()
+
+
+if __name__ == "__main__":
+    sys.exit(run_process(FrontMessage, serve))
