@@ -34,6 +34,7 @@ from orbitkv.config.fields import (
 )
 from orbitkv.config.units import format_size
 from orbitkv.events.config import GIB, MIB, SECOND_NS, KernelConfig
+from orbitkv.events.frame import SEGMENT_FRAMES_BYTES_MAX
 from orbitkv.events.ids import ALIGNMENT_BYTES, NONE_U32
 
 SUPERBLOCK_BYTES_MIN, SUPERBLOCK_BYTES_MAX = 16 * MIB, 64 * MIB
@@ -82,7 +83,7 @@ class Config:
         "Directory of the operation log.", attrs.Factory(_default_log_path), check_path
     )
     ssd_path: SettingPath | None = _place(
-        "Where pages are kept on the SSD; empty: DRAM only.", None, check_path
+        "Directory of the page file, on a local disk; empty: DRAM only.", None, check_path
     )
     http_listen: Listen = _place(
         "Loopback address of /metrics, /health and /cache/memory/cleanup; port 0: any, empty: off.",
@@ -121,9 +122,9 @@ class Config:
     )
 
     ssd_bytes: ByteSize = _ssd(
-        "Hard cap of the page file, quarantined slots included; counts only with ssd_path.",
+        "Hard cap of the page file, quarantined slots included; counts only with ssd_path. 0B: no SSD.",
         16 * GIB,
-        bytes_between(2 * MIB, 256 * TIB),
+        bytes_between(0, 256 * TIB),
     )
     io_engine: Literal["auto", "io_uring", "threads"] = _ssd(
         "How the SSD is driven. auto: io_uring where the host allows it, else threads.", "auto"
@@ -169,6 +170,15 @@ class Config:
         1024,
         count_between(1, 1 << 20),
     )
+    session_outbox_messages_max: int = _quota(
+        "Answers that may wait for a client to read them; beyond it the client is disconnected.",
+        1024,
+        count_between(1, 1 << 20),
+    )
+    session_outbox_bytes_max: ByteSize = _quota("The same in bytes.", 4 * MIB, bytes_between(256 << 10, GIB))
+    greeting_timeout: Seconds = _quota(
+        "How long a new connection may take to say who it is.", 5.0, seconds_between(0.1, 60)
+    )
     demand_lifetime: Seconds = _quota(
         "How long a query may wait for its answer.", 60.0, seconds_between(0.001, DAY)
     )
@@ -189,7 +199,9 @@ class Config:
         "The log drops its oldest segments beyond this.", 8 * GIB, bytes_between(MIB, 256 * TIB)
     )
     log_segment_bytes: ByteSize = _log(
-        "A log segment is closed when it has grown to this.", 64 * MIB, bytes_between(64 << 10, 4 * GIB)
+        "A log segment is closed when it has grown to this.",
+        64 * MIB,
+        bytes_between(64 << 10, SEGMENT_FRAMES_BYTES_MAX),
     )
     log_segment_seconds: Seconds = _log(
         "A log segment is closed when it is this old.", 3600.0, seconds_between(1, 30 * DAY)
@@ -217,6 +229,10 @@ class Config:
         return self.pool_bytes // self.superblock_bytes * self.superblock_bytes
 
     @property
+    def ssd_enabled(self) -> bool:
+        return self.ssd_path is not None and self.ssd_bytes > 0
+
+    @property
     def http_address(self) -> tuple[str, int] | None:
         """Host and port to listen on; None: switched off."""
         if not self.http_listen:
@@ -231,7 +247,7 @@ class Config:
             for field in msgspec.structs.fields(KernelConfig)
             if hasattr(self, field.name.removesuffix("_ns"))
         }
-        segments = self.ssd_bytes // self.ssd_segment_bytes if self.ssd_path else 0
+        segments = self.ssd_bytes // self.ssd_segment_bytes if self.ssd_enabled else 0
         return KernelConfig(
             **values | {"pool_bytes": self.usable_pool_bytes, "ssd_bytes": segments * self.ssd_segment_bytes}
         )
@@ -278,7 +294,7 @@ def contradictions(config: Config) -> Iterator[Unfit]:
             f"set log_bytes_max to at least {log_min}, or lower log_segment_bytes",
             "log_bytes_max",
         )
-    if config.ssd_path is not None:
+    if config.ssd_enabled:
         yield from _ssd_contradictions(config)
 
 

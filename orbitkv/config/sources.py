@@ -25,6 +25,8 @@ ENV_PREFIX = "ORBITKV_"
 CONFIG_FILE_VARIABLE = "ORBITKV_CONFIG"
 ENGINE_SWITCHES = ("ORBITKV_QUEUE_WARMUP", "ORBITKV_PREPARE_REQUESTS")
 """Switches of the engine's side. They may stand in the manager's environment and mean nothing to it."""
+TEST_PREFIX = "ORBITKV_TEST_"
+"""Variables of the test suite; a manager that it starts inherits them."""
 AUTO = "auto"
 
 
@@ -98,7 +100,7 @@ def _from_environment(environment: Mapping[str, str], problems: list[Problem]) -
     for variable in sorted(environment):
         if variable in names:
             given[names[variable]] = Given(environment[variable], f"environment {variable}")
-        elif variable.startswith(ENV_PREFIX) and variable not in known:
+        elif variable.startswith(ENV_PREFIX) and not (variable in known or variable.startswith(TEST_PREFIX)):
             problems.append(_unknown(variable, "in the environment", known))
     return given
 

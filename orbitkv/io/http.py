@@ -21,7 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 Document: TypeAlias = Mapping[str, object]
 """What becomes a JSON object."""
 
-HEALTHY = "healthy"
+HEALTHY = "ok"
 BACKLOG_CONNECTIONS = 64
 IDLE_SECONDS = 5
 """How long a connection may take to send its request."""
@@ -41,7 +41,7 @@ class Answers:
 
     registry: CollectorRegistry
     health: Callable[[], Document]
-    """Its "status" is "healthy" (200) or anything else (503)."""
+    """Its "status" is "ok" (200) or anything else (503)."""
     cleanup: Callable[[], Awaitable[Document]]
     """Evicts every unheld DRAM page and says what it did."""
 

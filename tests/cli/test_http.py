@@ -19,7 +19,7 @@ class World:
     """What the manager would answer with."""
 
     registry: CollectorRegistry = attrs.Factory(CollectorRegistry)
-    status: str = "healthy"
+    status: str = "ok"
     cleanups: int = 0
 
     def answers(self) -> Answers:

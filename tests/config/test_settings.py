@@ -45,6 +45,7 @@ def test_the_kernel_gets_what_was_set() -> None:
 def test_the_ssd_is_whole_segments() -> None:
     kernel = Config(ssd_path=Path("/ssd"), ssd_bytes=700 * MIB).kernel_config()
     assert kernel.ssd_bytes == 512 * MIB
+    assert Config(ssd_path=Path("/ssd"), ssd_bytes=0).kernel_config().ssd_bytes == 0
 
 
 @pytest.mark.parametrize(

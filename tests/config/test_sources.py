@@ -52,7 +52,7 @@ def test_the_file_may_be_named_by_the_environment(toml: Path) -> None:
 def test_switches_of_the_engine_are_let_pass() -> None:
     environment = {
         "ORBITKV_QUEUE_WARMUP": "1",
-        "ORBITKV_PREPARE_REQUESTS": "1",
+        "ORBITKV_TEST_TRACE": "x",
         "ORBITKV_TRACE_TRANSFERS": "1",
     }
     assert load(environment=environment).config.trace_transfers
