@@ -13,7 +13,7 @@ import msgspec
 
 from orbitkv.events.config import KernelConfig
 from orbitkv.events.geometry import GroupGeometry
-from orbitkv.events.ids import Column, WideColumn
+from orbitkv.events.ids import NONE_U32, Column, WideColumn
 from orbitkv.events.outcomes import SessionEnd, SyncOutcome
 
 
@@ -21,7 +21,7 @@ class _Command(msgspec.Struct, array_like=True, frozen=True, gc=False):
     pass
 
 
-class Start(_Command, tag=1):
+class Start(_Command, tag=1, frozen=True):
     """First command of every incarnation."""
 
     incarnation: int
@@ -31,9 +31,11 @@ class Start(_Command, tag=1):
     io_direct: bool = False
     io_reason: str = ""
     """Why this engine and mode are in force, in words."""
+    host: str = ""
+    """Names this machine and boot; a rank that names another one is refused."""
 
 
-class OpenSession(_Command, tag=2):
+class OpenSession(_Command, tag=2, frozen=True):
     session: int
     process: int
     """The manager's number for the peer process; the same for every session of one process."""
@@ -43,7 +45,7 @@ class OpenSession(_Command, tag=2):
     """False: the host cannot tell when this process ends, so its copies are held until an operator says."""
 
 
-class RegisterRank(_Command, tag=3):
+class RegisterRank(_Command, tag=3, frozen=True):
     session: int
     instance: str
     rank: int
@@ -58,12 +60,12 @@ class RegisterRank(_Command, tag=3):
     staging_bytes: int = 0
 
 
-class CloseSession(_Command, tag=4):
+class CloseSession(_Command, tag=4, frozen=True):
     session: int
     cause: SessionEnd
 
 
-class ReleaseProcess(_Command, tag=5):
+class ReleaseProcess(_Command, tag=5, frozen=True):
     """The process is known to be gone: its copies can no longer read a page."""
 
     process: int
@@ -82,7 +84,7 @@ class QueryPart(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Raw keys for the NONE_U32 entries of `pages`, in order."""
 
 
-class SubmitQuery(_Command, tag=6):
+class SubmitQuery(_Command, tag=6, frozen=True):
     """Open a demand operation, attach to the one that another rank opened, or revise it."""
 
     session: int
@@ -96,24 +98,24 @@ class SubmitQuery(_Command, tag=6):
     """64-bit hash of the parts as they came over the wire: tells the same body from another one."""
 
 
-class PollQuery(_Command, tag=7):
+class PollQuery(_Command, tag=7, frozen=True):
     session: int
     operation: int
 
 
-class CancelQuery(_Command, tag=8):
+class CancelQuery(_Command, tag=8, frozen=True):
     session: int
     operation: int
 
 
-class BeginRestore(_Command, tag=9):
+class BeginRestore(_Command, tag=9, frozen=True):
     """A rank is about to copy the pages of a lease."""
 
     session: int
     lease: int
 
 
-class ReportSync(_Command, tag=10):
+class ReportSync(_Command, tag=10, frozen=True):
     """A rank's copies for one lease have ended, as its device says."""
 
     session: int
@@ -126,23 +128,25 @@ class ReportSync(_Command, tag=10):
     elapsed_us: int
 
 
-class ReleaseLease(_Command, tag=11):
+class ReleaseLease(_Command, tag=11, frozen=True):
     """This rank will not copy (a scheduler's session: no rank that has not begun will)."""
 
     session: int
     lease: int
 
 
-class BeginSave(_Command, tag=12):
+class BeginSave(_Command, tag=12, frozen=True):
     session: int
     group: int
     pages: Column
     unknown: tuple[bytes, ...] = ()
     uncredited_pages: int = 0
     """Pages dropped by the engine since its last BeginSave because no staging space was free."""
+    credit_pages: int = NONE_U32
+    """The rank has staging space for so many: more wanted pages would only be given back."""
 
 
-class CommitSave(_Command, tag=13):
+class CommitSave(_Command, tag=13, frozen=True):
     """The rank's slices of these pages stand in its staging window."""
 
     session: int
@@ -150,12 +154,12 @@ class CommitSave(_Command, tag=13):
     staging_offsets: WideColumn
 
 
-class AbortSave(_Command, tag=14):
+class AbortSave(_Command, tag=14, frozen=True):
     session: int
     buffers: Column
 
 
-class CompleteReads(_Command, tag=15):
+class CompleteReads(_Command, tag=15, frozen=True):
     """Reads that ended in one wake of the ring."""
 
     reads: Column
@@ -165,34 +169,35 @@ class CompleteReads(_Command, tag=15):
     elapsed_us: Column
 
 
-class CompleteWrites(_Command, tag=16):
+class CompleteWrites(_Command, tag=16, frozen=True):
     slots: Column
     outcomes: bytes
     """One WriteOutcome a byte."""
     elapsed_us: Column
 
 
-class CompleteCopies(_Command, tag=17):
+class CompleteCopies(_Command, tag=17, frozen=True):
     """Copies from staging windows into the pool that ended."""
 
     session: int
+    rank: int
     buffers: Column
     outcomes: bytes
     """One CopyOutcome a byte."""
     elapsed_us: int
 
 
-class CompleteSeals(_Command, tag=18):
+class CompleteSeals(_Command, tag=18, frozen=True):
     """Pages whose trailer (identity, lengths, checksum) now stands in the pool."""
 
     buffers: Column
 
 
-class Tick(_Command, tag=19):
+class Tick(_Command, tag=19, frozen=True):
     """Time has passed."""
 
 
-class RecoverSegment(_Command, tag=20):
+class RecoverSegment(_Command, tag=20, frozen=True):
     """What the SSD directory holds for one segment (or a piece of it, for long ones)."""
 
     segment: int
@@ -212,22 +217,22 @@ class RecoverSegment(_Command, tag=20):
     """Slots of the segment that must not be used."""
 
 
-class DropDram(_Command, tag=21):
+class DropDram(_Command, tag=21, frozen=True):
     """An operator wants every unheld page out of DRAM."""
 
 
-class BeginShutdown(_Command, tag=22):
+class BeginShutdown(_Command, tag=22, frozen=True):
     """Admit nothing more; drain."""
 
 
-class CloseIncarnation(_Command, tag=23):
+class CloseIncarnation(_Command, tag=23, frozen=True):
     """Last command of a chain; written by the manager itself, or by its successor after a crash."""
 
     lost_tail: bool
     """True when the log's end was cut: facts may be missing."""
 
 
-class ReportStage(_Command, tag=24):
+class ReportStage(_Command, tag=24, frozen=True):
     """An engine's own fact about a request, so that the log alone tells its life."""
 
     session: int
@@ -238,7 +243,7 @@ class ReportStage(_Command, tag=24):
     monotonic_ns: int
 
 
-class SetStore(_Command, tag=25):
+class SetStore(_Command, tag=25, frozen=True):
     """The store found out that it can, or can no longer, take writes."""
 
     writable: bool

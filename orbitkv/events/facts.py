@@ -8,6 +8,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from orbitkv.events.config import KernelConfig
+from orbitkv.events.geometry import GroupGeometry
 from orbitkv.events.ids import Column, WideColumn
 from orbitkv.events.outcomes import (
     EvictionReason,
@@ -30,53 +32,58 @@ class _Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
 # --- sessions, processes, instances ---------------------------------------------------------------
 
 
-class IncarnationStarted(_Event, tag=1):
+class IncarnationStarted(_Event, tag=1, frozen=True):
     incarnation: int
+    kernel_revision: int
+    config: KernelConfig
+    host: str
 
 
-class SessionOpened(_Event, tag=2):
+class SessionOpened(_Event, tag=2, frozen=True):
     session: int
     process: int
     end_observable: bool
     pid: int = 0
 
 
-class RankRegistered(_Event, tag=3):
+class RankRegistered(_Event, tag=3, frozen=True):
     session: int
     instance: int
     rank: int
     name: str
     """The engine's own name for the instance."""
     world_size: int
+    namespace_digest: bytes
+    groups: tuple[GroupGeometry, ...]
+    staging_bytes: int
 
 
-class InstanceSealed(_Event, tag=4):
+class InstanceSealed(_Event, tag=4, frozen=True):
     """All ranks are there: from now on the instance is served."""
 
     instance: int
-    namespace: int
     namespace_digest: bytes
     groups: tuple[tuple[int, int, int, int], ...]
     """(group, space, page tokens, footprint bytes)"""
 
 
-class SessionClosed(_Event, tag=5):
+class SessionClosed(_Event, tag=5, frozen=True):
     session: int
     cause: SessionEnd
 
 
-class InstanceClosed(_Event, tag=6):
+class InstanceClosed(_Event, tag=6, frozen=True):
     """Its last session is gone and nothing of it is held."""
 
     instance: int
 
 
-class ProcessReleased(_Event, tag=7):
+class ProcessReleased(_Event, tag=7, frozen=True):
     process: int
     by_operator: bool
 
 
-class StageReported(_Event, tag=8):
+class StageReported(_Event, tag=8, frozen=True):
     session: int
     request: str
     attempt: int
@@ -86,13 +93,13 @@ class StageReported(_Event, tag=8):
 # --- pages and buffers -----------------------------------------------------------------------------
 
 
-class SpaceOpened(_Event, tag=10):
+class SpaceOpened(_Event, tag=10, frozen=True):
     space: int
     namespace_digest: bytes
     group: int
 
 
-class PagesBound(_Event, tag=11):
+class PagesBound(_Event, tag=11, frozen=True):
     """Page numbers now stand for these keys."""
 
     space: int
@@ -100,22 +107,22 @@ class PagesBound(_Event, tag=11):
     keys: tuple[bytes, ...]
 
 
-class PagesUnbound(_Event, tag=12):
+class PagesUnbound(_Event, tag=12, frozen=True):
     """These page numbers are free: the pages are in no tier and nothing refers to them."""
 
     pages: Column
 
 
-class SuperblockCarved(_Event, tag=13):
+class SuperblockCarved(_Event, tag=13, frozen=True):
     superblock: int
     slot_bytes: int
 
 
-class SuperblockReturned(_Event, tag=14):
+class SuperblockReturned(_Event, tag=14, frozen=True):
     superblock: int
 
 
-class BuffersAllocated(_Event, tag=15):
+class BuffersAllocated(_Event, tag=15, frozen=True):
     """DRAM was taken for these pages; generation numbers run on from `generation`."""
 
     buffers: Column
@@ -127,13 +134,13 @@ class BuffersAllocated(_Event, tag=15):
     generation: int
 
 
-class BuffersFreed(_Event, tag=16):
+class BuffersFreed(_Event, tag=16, frozen=True):
     """Nothing holds or indexes these buffers any more; their memory may be reused."""
 
     buffers: Column
 
 
-class PagesInserted(_Event, tag=17):
+class PagesInserted(_Event, tag=17, frozen=True):
     """These buffers are now what lookups of their pages find."""
 
     buffers: Column
@@ -141,19 +148,19 @@ class PagesInserted(_Event, tag=17):
     origin: Origin
 
 
-class PagesPromoted(_Event, tag=18):
+class PagesPromoted(_Event, tag=18, frozen=True):
     """Reclaimable pages became retained because a demand owns them or a save found them."""
 
     buffers: Column
 
 
-class PagesTouched(_Event, tag=19):
+class PagesTouched(_Event, tag=19, frozen=True):
     """Recency moved to this record; the last of the column is the oldest."""
 
     buffers: Column
 
 
-class PagesEvicted(_Event, tag=20):
+class PagesEvicted(_Event, tag=20, frozen=True):
     """These buffers left the index."""
 
     buffers: Column
@@ -161,7 +168,7 @@ class PagesEvicted(_Event, tag=20):
     reason: EvictionReason
 
 
-class AllocationFailed(_Event, tag=21):
+class AllocationFailed(_Event, tag=21, frozen=True):
     """After reclaim there was still no room."""
 
     operation: int
@@ -173,7 +180,7 @@ class AllocationFailed(_Event, tag=21):
 # --- queries and leases ------------------------------------------------------------------------------
 
 
-class QueryOpened(_Event, tag=30):
+class QueryOpened(_Event, tag=30, frozen=True):
     operation: int
     instance: int
     session: int
@@ -183,30 +190,40 @@ class QueryOpened(_Event, tag=30):
     asked_pages: int
     charge_bytes: int
     deadline_ns: int
+    parts: tuple[tuple[int, int, int, int], ...]
+    """(group, page tokens, trailing, pages asked) per part."""
+    body: int = 0
 
 
-class QueryWaiting(_Event, tag=31):
+class QueryWaiting(_Event, tag=31, frozen=True):
     """Its budget is full; it is granted in order when bytes come free."""
 
     operation: int
+    pages: tuple[Column, ...]
+    """Per part; NONE_U32 where the page is not known yet."""
+    unknown: tuple[tuple[bytes, ...], ...]
+    """Per part: the raw keys of those, looked up again when it is granted."""
     reserved_bytes: int
     """What was reserved then: globally, or by the instance if that limit was met."""
     limit_bytes: int
     by_instance: bool
 
 
-class QueryGranted(_Event, tag=32):
-    """Its budget is reserved. `buffers` are the DRAM hits it now owns, at `positions` of its page list."""
+class QueryGranted(_Event, tag=32, frozen=True):
+    """Its budget is reserved. It goes on with the pages up to its boundary, in part order: position 0, 1, ...
+
+    `buffers` are the DRAM hits among them, which it now holds.
+    """
 
     operation: int
     charge_bytes: int
     reach: tuple[int, ...]
-    """Per part: how many leading pages it goes on with (the rest is a miss)."""
+    """Per part: pages from its start to the boundary. Beyond it nothing is read, leased or promoted."""
     positions: Column
     buffers: Column
 
 
-class ReadsQueued(_Event, tag=33):
+class ReadsQueued(_Event, tag=33, frozen=True):
     """Pages to be read from SSD for this operation; read ids run on from `read`."""
 
     operation: int
@@ -216,7 +233,7 @@ class ReadsQueued(_Event, tag=33):
     origin: Origin
 
 
-class ReadsJoined(_Event, tag=34):
+class ReadsJoined(_Event, tag=34, frozen=True):
     """This operation shares reads that others started."""
 
     operation: int
@@ -224,7 +241,7 @@ class ReadsJoined(_Event, tag=34):
     positions: Column
 
 
-class ReadsSubmitted(_Event, tag=35):
+class ReadsSubmitted(_Event, tag=35, frozen=True):
     """Handed to the device: from now on they end by completion only."""
 
     reads: Column
@@ -233,41 +250,44 @@ class ReadsSubmitted(_Event, tag=35):
     origin: Origin
 
 
-class ReadsDropped(_Event, tag=36):
+class ReadsDropped(_Event, tag=36, frozen=True):
     """Left the queue before submission: nobody wants them, or there is no room."""
 
     reads: Column
     no_room: bool
 
 
-class ReadsLanded(_Event, tag=37):
+class ReadsLanded(_Event, tag=37, frozen=True):
     """Verified pages stand in their buffers. Every owner still interested now holds the buffer."""
 
     reads: Column
+    read_bytes: Column
+    elapsed_us: Column
 
 
-class ReadsFailed(_Event, tag=38):
+class ReadsFailed(_Event, tag=38, frozen=True):
     reads: Column
     outcomes: bytes
 
 
-class StaleCompletion(_Event, tag=39):
+class StaleCompletion(_Event, tag=39, frozen=True):
     """A completion that nothing waited for: late, doubled, or of another incarnation. It changed nothing."""
 
     kind: str
     count: int
 
 
-class QueryCut(_Event, tag=40):
-    """A page of its prefix failed or found no room; it goes on with what lies before."""
+class QueryCut(_Event, tag=40, frozen=True):
+    """A page of its prefix failed or found no room; it goes on with what lies before.
+
+    Buffers that it held beyond the new boundary are let go, reads there are no longer waited for.
+    """
 
     operation: int
     reach: tuple[int, ...]
-    dropped: Column
-    """Buffers it owned beyond the cut."""
 
 
-class DecisionSettled(_Event, tag=41):
+class DecisionSettled(_Event, tag=41, frozen=True):
     """dram + peer + ssd + miss = asked, in pages, once for every demand that is answered."""
 
     operation: int
@@ -278,7 +298,7 @@ class DecisionSettled(_Event, tag=41):
     miss: int
 
 
-class LeaseGranted(_Event, tag=42):
+class LeaseGranted(_Event, tag=42, frozen=True):
     """The operation is answered with hits. The lease takes over its buffers and its charge."""
 
     lease: int
@@ -288,25 +308,25 @@ class LeaseGranted(_Event, tag=42):
     deadline_ns: int
 
 
-class QueryEnded(_Event, tag=43):
+class QueryEnded(_Event, tag=43, frozen=True):
     operation: int
     end: QueryEnd
 
 
-class LeaseEnded(_Event, tag=44):
+class LeaseEnded(_Event, tag=44, frozen=True):
     """The promise is over. Copies that ranks have begun still hold their buffers."""
 
     lease: int
     end: LeaseEnd
 
 
-class RestoreBegun(_Event, tag=45):
+class RestoreBegun(_Event, tag=45, frozen=True):
     lease: int
     session: int
     rank: int
 
 
-class ShareEnded(_Event, tag=46):
+class ShareEnded(_Event, tag=46, frozen=True):
     """One rank's copies no longer hold the lease's buffers (not so for Share.STRANDED)."""
 
     lease: int
@@ -314,7 +334,7 @@ class ShareEnded(_Event, tag=46):
     share: Share
 
 
-class GpuSynced(_Event, tag=47):
+class GpuSynced(_Event, tag=47, frozen=True):
     """A rank's device finished copying; the pages at `ranges` of the lease were restored."""
 
     lease: int
@@ -327,27 +347,27 @@ class GpuSynced(_Event, tag=47):
     """The lease had expired; the pages were still held for this copy."""
 
 
-class SyncFailed(_Event, tag=48):
+class SyncFailed(_Event, tag=48, frozen=True):
     lease: int
     rank: int
     stopped: bool
 
 
-class LeaseReleased(_Event, tag=49):
-    """Nothing of it is held any more; its charge is over."""
+class LeaseReleased(_Event, tag=49, frozen=True):
+    """Nothing of it is held any more."""
 
     lease: int
 
 
-class ReservationShrunk(_Event, tag=50):
-    """An operation that ended, or was cut, keeps only what its own submitted reads still need."""
+class ReservationShrunk(_Event, tag=50, frozen=True):
+    """The operation keeps only what its lease and its own submitted reads still need."""
 
     operation: int
     charge_bytes: int
 
 
-class ReservationEnded(_Event, tag=51):
-    """The operation's charge is over, without a lease to carry it on."""
+class ReservationEnded(_Event, tag=51, frozen=True):
+    """The last holder of the operation's bytes (operation, lease, copy, own read in flight) let go."""
 
     operation: int
 
@@ -355,22 +375,23 @@ class ReservationEnded(_Event, tag=51):
 # --- saves and the SSD -------------------------------------------------------------------------------
 
 
-class SaveBegun(_Event, tag=60):
+class SaveBegun(_Event, tag=60, frozen=True):
     """These new buffers wait for the slices of the instance's ranks."""
 
     instance: int
+    group: int
     buffers: Column
     deadline_ns: int
 
 
-class SaveJoined(_Event, tag=61):
+class SaveJoined(_Event, tag=61, frozen=True):
     """Another rank will fill its slice of pages that are being saved."""
 
     session: int
     buffers: Column
 
 
-class SavesDropped(_Event, tag=62):
+class SavesDropped(_Event, tag=62, frozen=True):
     reason: SaveDrop
     count: int
     """Pages."""
@@ -378,7 +399,7 @@ class SavesDropped(_Event, tag=62):
     """Half-filled buffers that are given up; empty where none was taken."""
 
 
-class CopiesStarted(_Event, tag=63):
+class CopiesStarted(_Event, tag=63, frozen=True):
     """The manager reads the rank's slices out of its staging window."""
 
     session: int
@@ -387,75 +408,111 @@ class CopiesStarted(_Event, tag=63):
     staging_offsets: WideColumn
 
 
-class SlicesFilled(_Event, tag=64):
+class SlicesFilled(_Event, tag=64, frozen=True):
+    session: int
+    rank: int
+    buffers: Column
+    elapsed_us: int = 0
+
+
+class CopiesLost(_Event, tag=80, frozen=True):
+    """The staging window was gone, or the save had been dropped: the copies ended without a use."""
+
     session: int
     rank: int
     buffers: Column
 
 
-class SealsStarted(_Event, tag=65):
+class SealsEnded(_Event, tag=81, frozen=True):
+    """The seals of dropped saves ended."""
+
+    buffers: Column
+
+
+class WritesFailed(_Event, tag=82, frozen=True):
+    slots: Column
+    outcomes: bytes
+    """One WriteOutcome a byte."""
+
+
+class SlotsCondemned(_Event, tag=83, frozen=True):
+    """Slots that an earlier incarnation quarantined."""
+
+    segment: int
+    slots: Column
+
+
+class SavesEnded(_Event, tag=79, frozen=True):
+    """Dropped saves whose last copy or seal has ended; their memory is nobody's."""
+
+    buffers: Column
+
+
+class SealsStarted(_Event, tag=65, frozen=True):
     """All slices are there; the trailer is being computed."""
 
     buffers: Column
 
 
-class PagesSealed(_Event, tag=66):
+class PagesSealed(_Event, tag=66, frozen=True):
     """Saved: verified content with a trailer, acknowledged."""
 
     buffers: Column
 
 
-class WritesQueued(_Event, tag=67):
+class WritesQueued(_Event, tag=67, frozen=True):
     buffers: Column
 
 
-class WritesDropped(_Event, tag=68):
+class WritesDropped(_Event, tag=68, frozen=True):
     reason: WriteDrop
     buffers: Column
 
 
-class SegmentOpened(_Event, tag=69):
+class SegmentOpened(_Event, tag=69, frozen=True):
     segment: int
     slot_bytes: int
 
 
-class SegmentDraining(_Event, tag=70):
+class SegmentDraining(_Event, tag=70, frozen=True):
     """No page is looked up in it any more; it is reused when its last reads have ended."""
 
     segment: int
 
 
-class SegmentReturned(_Event, tag=71):
+class SegmentReturned(_Event, tag=71, frozen=True):
     segment: int
 
 
-class WritesSubmitted(_Event, tag=72):
+class WritesSubmitted(_Event, tag=72, frozen=True):
     """These slots are assigned to these buffers' pages; findable only once written."""
 
     slots: Column
     buffers: Column
 
 
-class SlotsWritten(_Event, tag=73):
+class SlotsWritten(_Event, tag=73, frozen=True):
     slots: Column
+    elapsed_us: int = 0
+    """Sum over the slots."""
 
 
-class SlotsFreed(_Event, tag=74):
+class SlotsFreed(_Event, tag=74, frozen=True):
     slots: Column
     end: SlotEnd
 
 
-class SlotsQuarantined(_Event, tag=75):
+class SlotsQuarantined(_Event, tag=75, frozen=True):
     slots: Column
 
 
-class SlotFailureCounted(_Event, tag=76):
+class SlotFailureCounted(_Event, tag=76, frozen=True):
     """A read of this slot was short or failed; it is quarantined after `ssd_read_failures_max`."""
 
     slot: int
 
 
-class SlotsRecovered(_Event, tag=77):
+class SlotsRecovered(_Event, tag=77, frozen=True):
     """Slots of an earlier incarnation that are served again."""
 
     segment: int
@@ -466,7 +523,7 @@ class SlotsRecovered(_Event, tag=77):
     footprints: Column
 
 
-class StoreChanged(_Event, tag=78):
+class StoreChanged(_Event, tag=78, frozen=True):
     writable: bool
     reason: str
 
@@ -474,11 +531,11 @@ class StoreChanged(_Event, tag=78):
 # --- the end -----------------------------------------------------------------------------------------
 
 
-class ShutdownBegun(_Event, tag=90):
+class ShutdownBegun(_Event, tag=90, frozen=True):
     pass
 
 
-class IncarnationClosed(_Event, tag=91):
+class IncarnationClosed(_Event, tag=91, frozen=True):
     lost_tail: bool
 
 
@@ -530,6 +587,11 @@ Event: TypeAlias = (
     | SavesDropped
     | CopiesStarted
     | SlicesFilled
+    | SavesEnded
+    | CopiesLost
+    | SealsEnded
+    | WritesFailed
+    | SlotsCondemned
     | SealsStarted
     | PagesSealed
     | WritesQueued

@@ -14,7 +14,6 @@ ProcessId = NewType("ProcessId", int)
 """One operating-system process that the manager has met; not the pid, which the system reuses."""
 InstanceId = NewType("InstanceId", int)
 """One registered engine (all its ranks); a re-registration is a new instance."""
-NamespaceNo = NewType("NamespaceNo", int)
 SpaceNo = NewType("SpaceNo", int)
 """One (namespace, group): the scope in which a page key is unique."""
 OperationId = NewType("OperationId", int)

@@ -139,7 +139,7 @@ class Scan:
         if self._trouble:
             return self._ending(Stop.DAMAGED, self._trouble)
         if self._last is None:
-            return self._ending(Stop.TORN, "it ends before its snapshot")
+            return self._ending(Stop.DAMAGED, "it ends before its snapshot")
         return self._ending(Stop.SEALED if self._last is FrameKind.CLOSING else Stop.OPEN)
 
     def _out_of_place(self, frame: Frame) -> str:
@@ -165,6 +165,9 @@ class Scan:
             return self._ending(Stop.DAMAGED, f"bytes follow the closing frame ({trouble})")
         if self._trouble:
             return self._ending(Stop.DAMAGED, f"{trouble}; {self._trouble}")
+        if self._last is None:
+            # A segment gets its name when its snapshot is durable: no crash leaves one without.
+            return self._ending(Stop.DAMAGED, f"its snapshot cannot be read: {trouble}")
         if not following:
             return self._ending(Stop.TORN, trouble)
         ahead = f"{trouble}; {following} whole frames follow"
@@ -195,6 +198,6 @@ class Scan:
                 continue
             found += 1
             offset = frame.end_offset
-            again = frame.first_seq < self._next_seq
+            again = frame.first_seq < self._next_seq or frame.kind is FrameKind.SNAPSHOT
             durable_seq = max(durable_seq, frame.synced_seq, self._next_seq if again else 0)
         return found, max(durable_seq, self._next_seq)

@@ -1,0 +1,118 @@
+"""Answering and ending: leases are promised, decisions settled once, reservations let go.
+
+A reservation ends with its last holder: the operation, its lease, a copy, or a read of its own that
+was submitted. Ending an operation or a lease never touches a submitted read or a running copy.
+"""
+
+from orbitkv.events.facts import (
+    DecisionSettled,
+    LeaseEnded,
+    LeaseGranted,
+    LeaseReleased,
+    QueryEnded,
+    ReservationEnded,
+    ReservationShrunk,
+)
+from orbitkv.events.outcomes import LeaseEnd, QueryEnd
+from orbitkv.manager.kernel.columns import NONE
+from orbitkv.manager.kernel.interest import drop_unwanted
+from orbitkv.manager.kernel.state import State
+from orbitkv.manager.kernel.turn import Turn
+
+_LEASE_END = {
+    QueryEnd.CANCELLED: LeaseEnd.CANCELLED,
+    QueryEnd.REVISED: LeaseEnd.REVISED,
+    QueryEnd.DISCONNECTED: LeaseEnd.DISCONNECTED,
+    QueryEnd.SHUTDOWN: LeaseEnd.SHUTDOWN,
+    QueryEnd.LEASE_EXPIRED: LeaseEnd.EXPIRED,
+    QueryEnd.CONSUMED: LeaseEnd.CONSUMED,
+}
+
+
+def answer_if_complete(turn: Turn, number: int) -> None:
+    """Answer an operation that waits for no read any more."""
+    state = turn.state
+    operation = state.operations.get(number)
+    if operation is None or not operation.granted or operation.lease >= 0 or operation.awaited:
+        return
+    hits = len(operation.buffers)
+    ssd = int(operation.from_ssd.sum())
+    turn.emit(DecisionSettled(number, operation.asked, hits - ssd, 0, ssd, operation.asked - hits))
+    turn.reservations[number] = None
+    if not hits:
+        turn.emit(QueryEnded(number, QueryEnd.MISSED))
+        return
+    first = operation.parts[0]
+    leased = int(state.buffers.footprint[operation.buffers].sum())
+    turn.emit(
+        LeaseGranted(
+            state.lease_next,
+            number,
+            first.reach * first.page_tokens,
+            leased + draining_bytes(state, number),
+            turn.at_ns + state.config.lease_lifetime_ns,
+        )
+    )
+    turn.budget_freed = True
+
+
+def draining_bytes(state: State, operation: int) -> int:
+    """Footprints of the operation's own submitted reads that have not ended."""
+    reads = (state.reads[number] for number in state.reservations[operation].reads)
+    return sum(read.footprint_bytes for read in reads if read.submitted)
+
+
+def settle_reservation(turn: Turn, number: int) -> None:
+    """Shrink or end a reservation to what its last holders need."""
+    state = turn.state
+    reservation = state.reservations.get(number)
+    if reservation is None:
+        return
+    operation = state.operations.get(number)
+    if operation is not None and operation.lease < 0:
+        return
+    if reservation.lease < 0 and not any(state.reads[read].submitted for read in reservation.reads):
+        turn.emit(ReservationEnded(number))
+        turn.budget_freed = True
+        return
+    needed = reservation.lease_bytes + draining_bytes(state, number)
+    if needed < reservation.charge_bytes:
+        turn.emit(ReservationShrunk(number, needed))
+        turn.budget_freed = True
+
+
+def end_operation(turn: Turn, number: int, end: QueryEnd) -> None:
+    """Drop an operation's interest and promise. Submitted reads and running copies are not touched."""
+    state = turn.state
+    operation = state.operations[number]
+    if operation.lease >= 0:
+        end_lease(turn, operation.lease, _LEASE_END[end])
+    elif end == QueryEnd.EXPIRED:
+        turn.emit(DecisionSettled(number, operation.asked, 0, 0, 0, operation.asked))
+    if operation.granted and operation.lease < 0:
+        turn.released.append(operation.buffers[operation.buffers >= 0])
+    awaited = list(operation.awaited)
+    waited = [part.pages[part.pages != NONE] for part in operation.parts] if number in state.waiting else []
+    turn.emit(QueryEnded(number, end))
+    turn.loosened.extend(waited)
+    drop_unwanted(turn, awaited)
+    turn.reservations[number] = None
+    turn.budget_freed = True
+
+
+def end_lease(turn: Turn, number: int, end: LeaseEnd) -> None:
+    """The promise is over; copies that have begun keep their pages."""
+    lease = turn.state.leases[number]
+    if lease.ended:
+        return
+    turn.emit(LeaseEnded(number, end))
+    turn.released.append(lease.buffers)
+    release_lease_if_unheld(turn, number)
+
+
+def release_lease_if_unheld(turn: Turn, number: int) -> None:
+    lease = turn.state.leases[number]
+    if lease.ended and not any(consumer.holds for consumer in lease.shares.values()):
+        turn.emit(LeaseReleased(number))
+        turn.released.append(lease.buffers)
+        turn.reservations[lease.operation] = None

@@ -1,0 +1,85 @@
+"""What facts about pages and DRAM do to the state."""
+
+import numpy as np
+
+from orbitkv.events import facts
+from orbitkv.events.outcomes import PageClass
+from orbitkv.manager.kernel.columns import unpack, unpack_wide
+from orbitkv.manager.kernel.state import State
+
+
+def pages_bound(state: State, event: facts.PagesBound) -> None:
+    state.pages.bind(event.space, unpack(event.pages), event.keys)
+
+
+def pages_unbound(state: State, event: facts.PagesUnbound) -> None:
+    state.pages.unbind(unpack(event.pages).tolist())
+
+
+def superblock_carved(state: State, event: facts.SuperblockCarved) -> None:
+    state.superblocks.carve(event.superblock, event.slot_bytes)
+
+
+def superblock_returned(state: State, event: facts.SuperblockReturned) -> None:
+    state.superblocks.uncarve(event.superblock)
+
+
+def buffers_allocated(state: State, event: facts.BuffersAllocated) -> None:
+    assert event.generation == state.generation_next, "generations are given once, in order"
+    buffers, pages, offsets = unpack(event.buffers), unpack(event.pages), unpack_wide(event.offsets)
+    state.generation_next += len(buffers)
+    state.superblocks.take(offsets.tolist())
+    state.buffers.allocate(buffers, pages, offsets, event.slot_bytes, event.footprint_bytes, event.generation)
+    np.add.at(state.pages.references, pages, 1)
+
+
+def buffers_freed(state: State, event: facts.BuffersFreed) -> None:
+    buffers = unpack(event.buffers)
+    state.superblocks.give(state.buffers.offset[buffers].tolist())
+    np.subtract.at(state.pages.references, state.buffers.page[buffers], 1)
+    state.buffers.release(buffers)
+
+
+def pages_inserted(state: State, event: facts.PagesInserted) -> None:
+    buffers, table = unpack(event.buffers), state.buffers
+    pages = table.page[buffers]
+    assert (state.pages.buffer[pages] < 0).all(), "a page has one indexed buffer"
+    assert not table.busy[buffers].any(), "only complete pages are indexed"
+    state.pages.buffer[pages] = buffers
+    table.landed_ns[buffers] = state.at_ns
+    table.origin[buffers] = event.origin
+    for group in table.by_size(buffers):
+        table.enter_queue(group, PageClass(event.page_class), state.seq)
+    state.totals.insertions += len(buffers)
+
+
+def pages_promoted(state: State, event: facts.PagesPromoted) -> None:
+    buffers, table = unpack(event.buffers), state.buffers
+    assert (table.queue[buffers] >= 0).all(), "only an indexed page is promoted"
+    for group in table.by_size(buffers):
+        table.enter_queue(group, PageClass.RETAINED, state.seq)
+    state.totals.promotions += len(buffers)
+
+
+def pages_touched(state: State, event: facts.PagesTouched) -> None:
+    state.buffers.touch(unpack(event.buffers), state.seq)
+
+
+def pages_evicted(state: State, event: facts.PagesEvicted) -> None:
+    buffers, table = unpack(event.buffers), state.buffers
+    assert not table.holds[buffers].any(), "a held page is not evicted"
+    pages = table.page[buffers]
+    assert (state.pages.buffer[pages] == buffers).all(), "only an indexed buffer is evicted"
+    state.pages.buffer[pages] = -1
+    queues = [number for number, _ in table.by_queue(buffers)]
+    table.queue[buffers] = -1
+    for number in queues:
+        table.queues[number].trim(table)
+    for buffer in buffers.tolist() if state.write_queue else ():
+        assert buffer not in state.write_queue, "its write was dropped first"
+    key = (int(event.page_class), int(event.reason))
+    state.totals.evictions[key] = state.totals.evictions.get(key, 0) + len(buffers)
+
+
+def allocation_failed(state: State, event: facts.AllocationFailed) -> None:
+    state.totals.alloc_failures += 1

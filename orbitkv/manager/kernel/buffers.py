@@ -1,0 +1,168 @@
+"""Buffers: DRAM allocations, one row each, and the order in which they are given up.
+
+A buffer is *indexed* while lookups of its page find it (`queue` >= 0), *held* by queries, leases and
+copies (`holds`), and *busy* while a device or a carrier reads or writes its memory. It is freed when
+it is none of the three. Row numbers are reused; `generation` is not.
+"""
+
+from enum import IntFlag
+
+import numpy as np
+
+from orbitkv.events.outcomes import PageClass
+from orbitkv.manager.kernel.columns import Array, Ints, grown
+from orbitkv.manager.kernel.recency import TouchQueue
+
+
+class Busy(IntFlag):
+    """Why the memory of a buffer may not be reused although nobody holds it."""
+
+    READING = 1
+    FILLING = 2
+    """Ranks fill it, the carrier copies into it or seals it."""
+    WRITING = 4
+    """The SSD reads it."""
+
+
+class BufferTable:
+    """Columns by buffer number."""
+
+    __slots__ = (
+        "busy",
+        "footprint",
+        "free",
+        "generation",
+        "holds",
+        "landed_ns",
+        "last",
+        "offset",
+        "origin",
+        "page",
+        "queue",
+        "queue_numbers",
+        "queues",
+        "rows",
+        "slot_bytes",
+    )
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.free: list[int] = []
+        self.page: Array = np.full(64, -1, np.int64)
+        self.offset: Array = np.zeros(64, np.int64)
+        self.slot_bytes: Array = np.zeros(64, np.int64)
+        self.footprint: Array = np.zeros(64, np.int64)
+        self.generation: Array = np.zeros(64, np.int64)
+        self.holds: Array = np.zeros(64, np.int32)
+        self.busy: Array = np.zeros(64, np.int8)
+        self.queue: Array = np.full(64, -1, np.int16)
+        self.last: Array = np.zeros(64, np.int64)
+        self.landed_ns: Array = np.zeros(64, np.int64)
+        self.origin: Array = np.zeros(64, np.int8)
+        self.queue_numbers: dict[tuple[int, int], int] = {}
+        """(page class, slot bytes) -> position in `queues`."""
+        self.queues: list[TouchQueue] = []
+
+    def live_count(self) -> int:
+        return self.rows - len(self.free)
+
+    def live(self) -> Ints:
+        return np.flatnonzero(self.page[: self.rows] >= 0)
+
+    def next_numbers(self, count: int) -> list[int]:
+        """The rows that the next `count` allocations take."""
+        reused = self.free[: -count - 1 : -1]
+        return reused + list(range(self.rows, self.rows + count - len(reused)))
+
+    def allocate(
+        self,
+        buffers: Ints,
+        pages: Ints,
+        offsets: Ints,
+        slot_bytes: int,
+        footprint_bytes: int,
+        generation: int,
+    ) -> None:
+        for buffer in buffers.tolist():
+            if self.free:
+                assert self.free[-1] == buffer, "buffer rows are reused last in, first out"
+                self.free.pop()
+            else:
+                assert buffer == self.rows, "buffer rows grow by one"
+                self.rows += 1
+        if self.rows > len(self.page):
+            self._grow(self.rows)
+        self.page[buffers] = pages
+        self.offset[buffers] = offsets
+        self.slot_bytes[buffers] = slot_bytes
+        self.footprint[buffers] = footprint_bytes
+        self.generation[buffers] = generation + np.arange(len(buffers))
+
+    def release(self, buffers: Ints) -> None:
+        assert not self.holds[buffers].any() and not self.busy[buffers].any(), "a freed buffer is nobody's"
+        assert (self.queue[buffers] < 0).all() and (self.page[buffers] >= 0).all(), "freed once, unindexed"
+        self.page[buffers] = -1
+        self.generation[buffers] = 0
+        self.last[buffers] = 0
+        self.landed_ns[buffers] = 0
+        self.free.extend(buffers.tolist())
+
+    def enter_queue(self, buffers: Ints, page_class: PageClass, seq: int) -> None:
+        """Index buffers of one size in their class, most recent first in `buffers`."""
+        queue = self.queue_for(page_class, int(self.slot_bytes[buffers[0]]))
+        self.queue[buffers] = queue.number
+        self.last[buffers] = seq
+        queue.append(buffers[::-1], seq, self)
+
+    def touch(self, buffers: Ints, seq: int) -> None:
+        self.last[buffers] = seq
+        for number, group in self.by_queue(buffers):
+            self.queues[number].append(group[::-1], seq, self)
+
+    def by_queue(self, buffers: Ints) -> list[tuple[int, Ints]]:
+        """`buffers` split by the queue they are in, order kept."""
+        numbers = self.queue[buffers]
+        first = int(numbers[0])
+        if (numbers == first).all():
+            return [(first, buffers)]
+        return [(int(number), buffers[numbers == number]) for number in np.unique(numbers)]
+
+    def by_size(self, buffers: Ints) -> list[Ints]:
+        sizes = self.slot_bytes[buffers]
+        if not len(buffers) or (sizes == sizes[0]).all():
+            return [buffers] if len(buffers) else []
+        return [buffers[sizes == size] for size in np.unique(sizes)]
+
+    def queue_for(self, page_class: PageClass, slot_bytes: int) -> TouchQueue:
+        number = self.queue_numbers.get((page_class, slot_bytes))
+        if number is None:
+            number = len(self.queues)
+            self.queue_numbers[page_class, slot_bytes] = number
+            self.queues.append(TouchQueue(number))
+        return self.queues[number]
+
+    def class_of(self, buffer: int) -> PageClass | None:
+        number = int(self.queue[buffer])
+        if number < 0:
+            return None
+        return PageClass(self.class_numbers()[number])
+
+    def class_numbers(self) -> list[int]:
+        """Page class by queue number."""
+        return [page_class for page_class, _ in self.queue_numbers]
+
+    def _grow(self, size: int) -> None:
+        self.page = grown(self.page, size, -1)
+        self.queue = grown(self.queue, size, -1)
+        for name in (
+            "offset",
+            "slot_bytes",
+            "footprint",
+            "generation",
+            "holds",
+            "busy",
+            "last",
+            "landed_ns",
+            "origin",
+        ):
+            setattr(self, name, grown(getattr(self, name), size, 0))

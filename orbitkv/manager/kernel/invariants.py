@@ -1,0 +1,122 @@
+"""Invariants in full: every total recomputed from the tables. AssertionError names the first that fails.
+
+`apply` asserts what it can see of one fact; this looks at everything, so it costs O(state). Run every
+k records, at idle, at a segment's end, and after every record in tests.
+"""
+
+import numpy as np
+
+from orbitkv.events.geometry import image_bytes
+from orbitkv.events.outcomes import Origin
+from orbitkv.manager.kernel.answering import draining_bytes
+from orbitkv.manager.kernel.buffers import Busy
+from orbitkv.manager.kernel.slots import SlotState
+from orbitkv.manager.kernel.state import State
+
+
+def check(state: State) -> None:
+    if not state.started:
+        return
+    _check_reservations(state)
+    _check_holds(state)
+    _check_memory(state)
+    _check_reads(state)
+    _check_slots(state)
+    _check_pages(state)
+    totals = state.totals
+    asked = totals.dram_pages + totals.ssd_pages + totals.miss_pages
+    assert asked == totals.asked_pages, "dram + peer + ssd + miss = asked"
+
+
+def _check_reservations(state: State) -> None:
+    charges = [r.charge_bytes for r in state.reservations.values()]
+    assert state.reserved_bytes == sum(charges) == sum(state.reserved_by_phase), "reserved bytes add up"
+    assert state.reserved_bytes <= state.config.query_budget_bytes, "the global budget holds"
+    for number, instance in state.instances.items():
+        mine = sum(r.charge_bytes for r in state.reservations.values() if r.instance == number)
+        assert instance.reserved_bytes == mine, f"instance {number}'s reserved bytes add up"
+        assert mine <= state.config.instance_query_budget_bytes, f"instance {number}'s budget holds"
+    for number, reservation in state.reservations.items():
+        operation = state.operations.get(number)
+        if operation is None or operation.lease >= 0:
+            needed = reservation.lease_bytes + draining_bytes(state, number)
+            assert reservation.charge_bytes == needed > 0, f"operation {number} reserves what it needs"
+
+
+def _check_holds(state: State) -> None:
+    table = state.buffers
+    holds = np.zeros(len(table.holds), np.int64)
+    for operation in state.operations.values():
+        if operation.granted and operation.lease < 0:
+            holds[operation.buffers[operation.buffers >= 0]] += 1
+    for lease in state.leases.values():
+        copies = sum(consumer.holds for consumer in lease.shares.values())
+        assert copies or not lease.ended, "a lease that ended without copies is released"
+        holds[lease.buffers] += copies + (not lease.ended)
+    assert (holds == table.holds).all(), "every hold has an owner"
+
+
+def _check_memory(state: State) -> None:
+    table = state.buffers
+    live = table.live()
+    assert len(live) == table.live_count(), "every row is live or free"
+    assert int(table.slot_bytes[live].sum()) == state.superblocks.used_bytes, "used bytes add up"
+    ends = np.sort(table.offset[live]) + table.slot_bytes[live][np.argsort(table.offset[live])]
+    assert (ends[:-1] <= np.sort(table.offset[live])[1:]).all(), "buffers do not overlap"
+    indexed = live[table.queue[live] >= 0]
+    assert (state.pages.buffer[table.page[indexed]] == indexed).all(), (
+        "an indexed buffer is found by its page"
+    )
+    unowned = (table.queue[live] < 0) & (table.holds[live] == 0) & (table.busy[live] == 0)
+    assert not unowned.any(), "a buffer that is nobody's is freed"
+    queued = sum(len(queue.entries(table)) for queue in table.queues)
+    assert queued == len(indexed), "every indexed buffer is in one queue, once"
+
+
+def _check_reads(state: State) -> None:
+    in_flight = {Origin.DEMAND: 0, Origin.WARM: 0}
+    for number, read in state.reads.items():
+        assert read.submitted == (number not in state.read_queue), "a read is queued or submitted"
+        assert state.pages.read[read.page] == number, "a page knows its read"
+        assert read.waiters or read.submitted, "nobody wants a queued read: it left the queue"
+        for operation, position in read.waiters.items():
+            assert state.operations[operation].awaited[number] == position, "waiter and read agree"
+        if read.submitted:
+            in_flight[read.origin] += image_bytes(read.footprint_bytes)
+            assert state.buffers.busy[read.buffer] & Busy.READING, "a read owns its memory"
+    writing = sum(state.slots.segment_of(slot).slot_bytes for slot in state.writing)
+    assert in_flight[Origin.DEMAND] == state.foreground_bytes_in_flight, "foreground bytes in flight add up"
+    background = in_flight[Origin.WARM] + writing
+    assert background == state.background_bytes_in_flight, "background bytes in flight add up"
+
+
+def _check_slots(state: State) -> None:
+    table = state.slots
+    assert len(table.segments) <= table.segments_max, "the SSD's cap holds"
+    for number, segment in table.segments.items():
+        written = np.flatnonzero(segment.state == SlotState.WRITTEN)
+        assert (state.pages.slot[segment.page[written]] == number * table.slots_max + written).all(), (
+            "a written slot is found by its page"
+        )
+        mine = [slot for slot in state.writing if slot // table.slots_max == number]
+        reading = int(segment.readers.sum())
+        assert segment.in_flight == len(mine) + reading, f"segment {number}'s work in flight adds up"
+        assert len(set(segment.free)) == len(segment.free), "a free place is free once"
+        assert (segment.state[segment.free] == SlotState.FREE).all(), "free places are free"
+
+
+def _check_pages(state: State) -> None:
+    table = state.pages
+    count = len(table.keys)
+    references = np.zeros(len(table.references), np.int64)
+    np.add.at(references, state.buffers.page[state.buffers.live()], 1)
+    for segment in state.slots.segments.values():
+        np.add.at(references, segment.page[segment.page >= 0], 1)
+    np.add.at(references, [read.page for read in state.reads.values()], 1)
+    for number in state.waiting:
+        for part in state.operations[number].parts:
+            references[part.pages[part.pages != 0xFFFF_FFFF]] += 1
+    assert (references[:count] == table.references[:count]).all(), "references add up"
+    bound = table.space[:count] >= 0
+    assert (table.references[:count][bound] > 0).all(), "an unreferenced page is unbound"
+    assert sum(len(space.index) for space in table.spaces) == int(bound.sum()), "every bound page has a key"

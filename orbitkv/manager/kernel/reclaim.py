@@ -1,0 +1,168 @@
+"""Making room in DRAM: give up the least useful unheld pages, by bytes, not by count.
+
+1. Victims come class by class (reclaimable before retained), least recent first, of the wanted size.
+2. A batch has at most `reclaim_batch_pages_max` pages and stops as soon as it covers the request;
+   then the allocator is asked again. Small pools are not emptied for one page.
+3. Another page size is asked to give up its coldest superblock when its coldest page is older than
+   ours, or when we have nothing to give.
+4. When nothing is left there is one last try, then a refusal, which is a fact of its own.
+
+Held and busy pages are skipped; a busy one (its SSD write runs) may leave the index later.
+"""
+
+import numpy as np
+
+from orbitkv.events.facts import (
+    AllocationFailed,
+    BuffersAllocated,
+    BuffersFreed,
+    PagesEvicted,
+    SuperblockCarved,
+    SuperblockReturned,
+    WritesDropped,
+)
+from orbitkv.events.geometry import image_bytes
+from orbitkv.events.outcomes import EvictionReason, PageClass, WriteDrop
+from orbitkv.manager.kernel.columns import EMPTY, Ints, pack, pack_wide
+from orbitkv.manager.kernel.recency import TouchQueue
+from orbitkv.manager.kernel.state import State
+from orbitkv.manager.kernel.superblocks import Plan, coldest_superblock
+from orbitkv.manager.kernel.turn import Turn
+
+
+def allocate(turn: Turn, pages: Ints, footprint_bytes: int, operation: int) -> Ints:
+    """Take buffers for as many leading `pages` as room can be made for; emits the facts. Returns them."""
+    slot_bytes = image_bytes(footprint_bytes)
+    state = turn.state
+    plan = _make_room(turn, slot_bytes, len(pages))
+    if plan is None:
+        turn.emit(
+            AllocationFailed(operation, slot_bytes * len(pages), state.superblocks.largest_free_bytes())
+        )
+        fits = min(state.superblocks.free_slots(slot_bytes), len(pages))
+        plan = state.superblocks.plan(slot_bytes, fits) if fits else None
+    if plan is None:
+        return EMPTY
+    for superblock in plan.carve:
+        turn.emit(SuperblockCarved(superblock, slot_bytes))
+    count = len(plan.offsets)
+    buffers = state.buffers.next_numbers(count)
+    turn.emit(
+        BuffersAllocated(
+            pack(buffers),
+            pack(pages[:count]),
+            pack_wide(plan.offsets),
+            slot_bytes,
+            footprint_bytes,
+            state.generation_next,
+        )
+    )
+    return np.array(buffers, np.int64)
+
+
+def _make_room(turn: Turn, slot_bytes: int, count: int) -> Plan | None:
+    state = turn.state
+    while True:
+        plan = state.superblocks.plan(slot_bytes, count)
+        if plan is not None:
+            return plan
+        if _return_empty(turn, slot_bytes):
+            continue
+        if not _give_up_batch(turn, slot_bytes, count):
+            return state.superblocks.plan(slot_bytes, count)
+
+
+def _return_empty(turn: Turn, slot_bytes: int) -> bool:
+    """Superblocks of other sizes that hold nothing become free."""
+    carved = turn.state.superblocks.carved
+    empty = [block for block in turn.state.superblocks.empty_carved() if carved[block] != slot_bytes]
+    for superblock in empty:
+        turn.emit(SuperblockReturned(superblock))
+    return bool(empty)
+
+
+def _give_up_batch(turn: Turn, slot_bytes: int, count: int) -> bool:
+    state = turn.state
+    missing = count - state.superblocks.free_slots(slot_bytes)
+    wanted = min(missing, state.config.reclaim_batch_pages_max)
+    for page_class in (PageClass.RECLAIMABLE, PageClass.PROBATIONARY, PageClass.RETAINED):
+        number = state.buffers.queue_numbers.get((page_class, slot_bytes))
+        own = state.buffers.queues[number] if number is not None else None
+        others = _queues_of_other_sizes(state, page_class, slot_bytes)
+        if others and _is_colder(state, others, own):
+            superblock = _coldest_block(state, page_class, slot_bytes)
+            if superblock is not None:
+                _empty_superblock(turn, superblock)
+                return True
+        victims = oldest_free(state, own, wanted) if own is not None else EMPTY
+        if len(victims):
+            evict(turn, victims, page_class, EvictionReason.CAPACITY)
+            return True
+    superblock = _coldest_block(state, PageClass.RETAINED, slot_bytes)
+    if superblock is None:
+        return False
+    _empty_superblock(turn, superblock)
+    return True
+
+
+def _queues_of_other_sizes(state: State, page_class: PageClass, slot_bytes: int) -> list[TouchQueue]:
+    return [
+        state.buffers.queues[number]
+        for (of_class, size), number in state.buffers.queue_numbers.items()
+        if of_class == page_class and size != slot_bytes
+    ]
+
+
+def _is_colder(state: State, others: list[TouchQueue], own: TouchQueue | None) -> bool:
+    table = state.buffers
+    theirs = [seq for queue in others if (seq := queue.oldest_seq(table)) is not None]
+    mine = own.oldest_seq(table) if own is not None else None
+    return bool(theirs) and (mine is None or min(theirs) < mine)
+
+
+def _coldest_block(state: State, up_to: PageClass, slot_bytes: int) -> int | None:
+    """The coldest superblock of another size without a page that is held, busy or of a higher class."""
+    table = state.buffers
+    live = table.live()
+    above = np.array([page_class > up_to for page_class, _ in table.queue_numbers] + [True], np.bool_)
+    held = (table.holds[live] > 0) | (table.busy[live] != 0) | above[table.queue[live]]
+    return coldest_superblock(state.superblocks, slot_bytes, table.offset[live], table.last[live], held)
+
+
+def _empty_superblock(turn: Turn, superblock: int) -> None:
+    state = turn.state
+    live = state.buffers.live()
+    size = state.superblocks.superblock_bytes
+    inside = live[state.buffers.offset[live] // size == superblock]
+    for number, group in state.buffers.by_queue(inside):
+        page_class = PageClass(state.buffers.class_numbers()[number])
+        evict(turn, group, page_class, EvictionReason.SUPERBLOCK)
+    turn.emit(SuperblockReturned(superblock))
+
+
+def oldest_free(state: State, queue: TouchQueue, count: int) -> Ints:
+    """Up to `count` of the least recent pages of a queue that nobody holds and no device uses."""
+    table = state.buffers
+    found: list[Ints] = []
+    total = 0
+    for block in queue.scan(table):
+        usable = block[(table.holds[block] == 0) & (table.busy[block] == 0)][: count - total]
+        found.append(usable)
+        total += len(usable)
+        if total == count:
+            break
+    return np.concatenate(found) if found else EMPTY
+
+
+def evict(turn: Turn, buffers: Ints, page_class: PageClass, reason: EvictionReason) -> None:
+    """Take pages of one class out of the index and free those that no device uses."""
+    state = turn.state
+    if state.write_queue:
+        unwritten = [buffer for buffer in buffers.tolist() if buffer in state.write_queue]
+        if unwritten:
+            turn.emit(WritesDropped(WriteDrop.EVICTED, pack(unwritten)))
+    turn.loosened.append(state.buffers.page[buffers])
+    turn.emit(PagesEvicted(pack(buffers), page_class, reason))
+    idle = buffers[state.buffers.busy[buffers] == 0]
+    if len(idle):
+        turn.emit(BuffersFreed(pack(idle)))

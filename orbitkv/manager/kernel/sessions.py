@@ -1,0 +1,300 @@
+"""Sessions, processes, instances: who may ask for what, and what their end sets free.
+
+    process --opens--> session --registers--> (instance, rank); all ranks there: sealed, and served
+    session ends:  its operations and unbegun shares end; copies that its process began stay held
+    process ends:  those copies end too, whoever they belonged to
+
+A timeout never ends a copy; only the process's own report, or its confirmed end, does.
+"""
+
+from orbitkv.events.commands import CloseSession, OpenSession, RegisterRank, ReleaseProcess, ReportStage
+from orbitkv.events.facts import (
+    InstanceClosed,
+    InstanceSealed,
+    ProcessReleased,
+    RankRegistered,
+    SessionClosed,
+    SessionOpened,
+    ShareEnded,
+    SpaceOpened,
+    StageReported,
+)
+from orbitkv.events.geometry import GroupGeometry, image_bytes, padded_bytes
+from orbitkv.events.ids import NAMESPACE_DIGEST_BYTES, SCHEDULER_RANK
+from orbitkv.events.outcomes import LeaseEnd, QueryEnd, Refusal, SaveDrop, SessionEnd, Share
+from orbitkv.manager.kernel.answering import end_lease, end_operation, release_lease_if_unheld
+from orbitkv.manager.kernel.apply_sessions import lay_out
+from orbitkv.manager.kernel.lookups import known
+from orbitkv.manager.kernel.saves import drop_saves_of_rank
+from orbitkv.manager.kernel.state import Instance, State
+from orbitkv.manager.kernel.turn import Refuse, Turn
+
+
+def open_session(turn: Turn, command: OpenSession) -> None:
+    state = turn.state
+    if command.session <= state.session_high:
+        raise Refuse(Refusal.MALFORMED, f"session {command.session} is not above {state.session_high}")
+    if len(state.sessions) >= state.config.sessions_max:
+        raise Refuse(Refusal.BUSY, f"there are {len(state.sessions)} sessions; sessions_max allows no more")
+    if state.shutting_down:
+        raise Refuse(Refusal.SHUTTING_DOWN, "the manager is shutting down and admits nothing more")
+    turn.emit(SessionOpened(command.session, command.process, command.end_observable, command.pid))
+
+
+def register_rank(turn: Turn, command: RegisterRank) -> None:
+    state = turn.state
+    session = known(state, command.session)
+    _check_description(state, command)
+    if session.instance >= 0:
+        raise Refuse(Refusal.MALFORMED, f"session {command.session} has registered already")
+    number = state.instance_names.get(command.instance)
+    if number is not None and _is_replaced(state, state.instances[number], command):
+        number = None
+    superseded = -1
+    if number is not None:
+        superseded = _check_place(state, state.instances[number], command)
+    if superseded >= 0:
+        close_session(turn, CloseSession(superseded, SessionEnd.SUPERSEDED))
+        if number not in state.instances:
+            number = None
+    if number is None:
+        number = state.instance_next
+    turn.emit(
+        RankRegistered(
+            command.session,
+            number,
+            command.rank,
+            command.instance,
+            command.world_size,
+            command.namespace_digest,
+            command.groups,
+            command.staging_bytes,
+        )
+    )
+    instance = state.instances[number]
+    ranks = sum(1 for rank in instance.ranks if rank != SCHEDULER_RANK)
+    if not instance.sealed and ranks == instance.world_size:
+        _seal(turn, number, instance)
+
+
+def _check_description(state: State, command: RegisterRank) -> None:
+    if command.host and state.host and command.host != state.host:
+        raise Refuse(
+            Refusal.FOREIGN_HOST,
+            f"rank {command.rank} runs on host {command.host!r}, the manager on {state.host!r}; "
+            "every host needs its own manager",
+        )
+    if command.hash_process_dependent:
+        raise Refuse(
+            Refusal.PROCESS_DEPENDENT_HASH,
+            "the engine's page hashes differ from process to process, so no page would ever be found "
+            "again; choose a hash that does not (vLLM: --prefix-caching-hash-algo sha256)",
+        )
+    if not SCHEDULER_RANK <= command.rank < command.world_size or command.world_size < 1:
+        raise Refuse(Refusal.MALFORMED, f"rank {command.rank} is not one of {command.world_size} ranks")
+    if len(command.namespace_digest) != NAMESPACE_DIGEST_BYTES:
+        raise Refuse(Refusal.MALFORMED, f"a namespace digest has {NAMESPACE_DIGEST_BYTES} bytes")
+    if command.rank != SCHEDULER_RANK and not command.groups:
+        raise Refuse(Refusal.MALFORMED, f"rank {command.rank} describes no KV group")
+    for group in command.groups:
+        if group.page_tokens < 1 or any(piece.payload_bytes < 1 for piece in group.slices):
+            raise Refuse(Refusal.MALFORMED, f"group {group.group} has a page without tokens or bytes")
+    if len({group.group for group in command.groups}) < len(command.groups):
+        raise Refuse(Refusal.MALFORMED, "a group is described twice")
+
+
+def _is_replaced(state: State, instance: Instance, command: RegisterRank) -> bool:
+    """An instance without a living session, other than the caller's own, makes way for another engine."""
+    caller = state.sessions[command.session].process
+    if any(state.sessions[session].process != caller for session in instance.open_sessions()):
+        return False
+    return (
+        instance.namespace_digest != command.namespace_digest
+        or instance.world_size != command.world_size
+        or (command.rank in instance.ranks and instance.ranks[command.rank].groups != command.groups)
+    ) and not [s for s in instance.open_sessions() if state.sessions[s].rank != command.rank]
+
+
+def _check_place(state: State, instance: Instance, command: RegisterRank) -> int:
+    """Whether the rank is free in this instance; the session it supersedes, or -1."""
+    changed = Refusal.SEALED if instance.sealed else Refusal.MISMATCH
+    if command.world_size != instance.world_size:
+        raise Refuse(
+            changed,
+            f"rank {command.rank} says {command.world_size} ranks, "
+            f"instance {instance.name!r} was opened with {instance.world_size}",
+        )
+    if command.namespace_digest != instance.namespace_digest:
+        raise Refuse(
+            changed,
+            f"rank {command.rank} has namespace {command.namespace_digest.hex()}, "
+            f"instance {instance.name!r} has {instance.namespace_digest.hex()}: "
+            "the ranks of one instance must serve the same model in the same way",
+        )
+    superseded = -1
+    present = instance.ranks.get(command.rank)
+    if present is not None:
+        caller = state.sessions[command.session].process
+        alive = present.process in state.processes and (
+            present.session >= 0 or state.processes[present.process].copies > 0
+        )
+        if alive and present.process != caller:
+            raise Refuse(
+                Refusal.RANK_OCCUPIED,
+                f"rank {command.rank} of instance {instance.name!r} belongs to process "
+                f"{state.processes[present.process].pid}; it is free when that process has ended",
+            )
+        if instance.sealed and present.groups != command.groups:
+            raise Refuse(
+                Refusal.SEALED,
+                f"rank {command.rank} of instance {instance.name!r} described other pages before: "
+                f"{present.groups}, now {command.groups}",
+            )
+        superseded = present.session
+    elif instance.sealed and command.rank != SCHEDULER_RANK:
+        raise Refuse(Refusal.SEALED, f"instance {instance.name!r} has all its ranks")
+    if not instance.sealed:
+        _check_slices(instance, command)
+        _check_size(state, instance, command)
+    return superseded
+
+
+def _check_slices(instance: Instance, command: RegisterRank) -> None:
+    """Same groups on every rank, and each slice claimed once or declared replicated by all."""
+    if command.rank == SCHEDULER_RANK:
+        return
+    mine = {group.group: group.page_tokens for group in command.groups}
+    for number, rank in instance.ranks.items():
+        if number in (SCHEDULER_RANK, command.rank):
+            continue
+        theirs = {group.group: group.page_tokens for group in rank.groups}
+        if mine != theirs:
+            raise Refuse(
+                Refusal.MISMATCH,
+                f"rank {command.rank} has pages (group: tokens) {mine}, rank {number} has {theirs}",
+            )
+        for name in sorted(_claims(rank.groups) & _claims(command.groups)):
+            raise Refuse(
+                Refusal.SLICE_CLAIMED,
+                f"slice {name[1]!r} of group {name[0]} is claimed by rank {number} and by rank "
+                f"{command.rank}; declare it replicated on both if both hold the same bytes",
+            )
+
+
+def _claims(groups: tuple[GroupGeometry, ...]) -> set[tuple[int, str]]:
+    return {(g.group, piece.slice) for g in groups for piece in g.slices if not piece.replicated}
+
+
+def _check_size(state: State, instance: Instance, command: RegisterRank) -> None:
+    """One page must fit a superblock of the pool, with all ranks' slices and the trailer."""
+    for group in command.groups:
+        others = (g for rank in instance.ranks.values() for g in rank.groups if g.group == group.group)
+        slices = {piece.slice: piece.payload_bytes for g in (*others, group) for piece in g.slices}
+        needed = image_bytes(sum(padded_bytes(payload) for payload in slices.values()))
+        if needed > min(state.config.superblock_bytes, state.config.pool_bytes):
+            raise Refuse(
+                Refusal.PAGE_TOO_LARGE,
+                f"one page of group {group.group} takes {needed} bytes; superblock_bytes is "
+                f"{state.config.superblock_bytes} and pool_bytes {state.config.pool_bytes}",
+            )
+
+
+def _seal(turn: Turn, number: int, instance: Instance) -> None:
+    state = turn.state
+    groups = []
+    first = next(rank for n, rank in sorted(instance.ranks.items()) if n != SCHEDULER_RANK)
+    for geometry in first.groups:
+        scope = (instance.namespace_digest, geometry.group)
+        space = state.space_numbers.get(scope)
+        if space is None:
+            space = len(state.pages.spaces)
+            turn.emit(SpaceOpened(space, *scope))
+        layout = lay_out(instance, geometry.group, space, geometry.page_tokens)
+        groups.append((geometry.group, space, geometry.page_tokens, layout.footprint_bytes))
+    turn.emit(InstanceSealed(number, instance.namespace_digest, tuple(groups)))
+
+
+def close_session(turn: Turn, command: CloseSession) -> None:
+    state = turn.state
+    session = state.sessions.get(command.session)
+    if session is None:
+        return
+    for operation in list(session.operations):
+        end_operation(turn, operation, QueryEnd.DISCONNECTED)
+    if session.instance >= 0:
+        _leave_instance(turn, command.session)
+    turn.emit(SessionClosed(command.session, command.cause))
+    if session.instance >= 0:
+        close_instance_if_empty(turn, session.instance)
+    process = state.processes[session.process]
+    if not process.sessions and not process.copies and not process.end_observable:
+        turn.emit(ProcessReleased(session.process, False))
+
+
+def _leave_instance(turn: Turn, number: int) -> None:
+    state = turn.state
+    session = state.sessions[number]
+    for lease_number in list(state.leases):
+        lease = state.leases[lease_number]
+        if lease.instance != session.instance:
+            continue
+        consumer = lease.shares.get(session.rank)
+        if consumer is None:
+            continue
+        if consumer.share == Share.RESTORING and consumer.session == number:
+            turn.emit(ShareEnded(lease_number, session.rank, Share.STRANDED))
+        elif consumer.share == Share.OPEN:
+            turn.emit(ShareEnded(lease_number, session.rank, Share.LOST))
+            end_lease_if_consumed(turn, lease_number)
+    drop_saves_of_rank(turn, session.instance, session.rank, SaveDrop.DISCONNECTED)
+
+
+def end_lease_if_consumed(turn: Turn, number: int) -> None:
+    """A lease ends when every rank has restored, released or lost its share."""
+    state = turn.state
+    lease = state.leases[number]
+    if lease.ended:
+        release_lease_if_unheld(turn, number)
+        return
+    if any(c.share in (Share.OPEN, Share.RESTORING, Share.STRANDED) for c in lease.shares.values()):
+        return
+    if lease.operation in state.operations:
+        end_operation(turn, lease.operation, QueryEnd.CONSUMED)
+    else:
+        end_lease(turn, number, LeaseEnd.CONSUMED)
+
+
+def close_instance_if_empty(turn: Turn, number: int) -> None:
+    """An instance is over when nobody is connected and nothing of it is reserved, leased or half-saved."""
+    state = turn.state
+    instance = state.instances.get(number)
+    if instance is None or instance.open_sessions():
+        return
+    if instance.leases or instance.saves or instance.reserved_bytes:
+        return
+    turn.emit(InstanceClosed(number))
+
+
+def release_process(turn: Turn, command: ReleaseProcess) -> None:
+    """The process is gone: nothing that it copied can be read by it any more."""
+    state = turn.state
+    process = state.processes.get(command.process)
+    if process is None:
+        return
+    for session in list(process.sessions):
+        close_session(turn, CloseSession(session, SessionEnd.PROCESS_GONE))
+    if command.process not in state.processes:
+        return
+    for number in list(state.leases):
+        lease = state.leases[number]
+        for rank, consumer in lease.shares.items():
+            if consumer.holds and consumer.process == command.process:
+                turn.emit(ShareEnded(number, rank, Share.LOST))
+                turn.released.append(lease.buffers)
+        end_lease_if_consumed(turn, number)
+    turn.emit(ProcessReleased(command.process, command.by_operator))
+
+
+def report_stage(turn: Turn, command: ReportStage) -> None:
+    known(turn.state, command.session)
+    turn.emit(StageReported(command.session, command.request, command.attempt, command.stage))
