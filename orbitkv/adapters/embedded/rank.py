@@ -7,7 +7,8 @@ the same page at once: the scheduler sees to that.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import attrs
@@ -26,12 +27,6 @@ class RestoreView(Protocol):
         """This rank's slice of the page at `position` of the lease, read-only."""
 
 
-class SavePlan(Protocol):
-    @property
-    def wanted(self) -> Sequence[tuple[int, memoryview]]:
-        """(position in the offered keys, where to put the slice)"""
-
-
 class Cache(Protocol):
     """A session of the manager's client, as far as a rank needs it. Failures are `failures`."""
 
@@ -41,8 +36,8 @@ class Cache(Protocol):
     def report_sync(
         self, lease: bytes, outcome: SyncOutcome, first: int, end: int, copied_bytes: int, elapsed_us: int
     ) -> None: ...
-    def begin_save(self, keys: Sequence[bytes]) -> SavePlan: ...
-    def commit_save(self, plan: SavePlan) -> None: ...
+    def save(self, keys: Sequence[bytes], fill: Callable[[int, memoryview], None]) -> None:
+        """Offer these pages; `fill(position, window)` is called for each one that is wanted."""
 
 
 @attrs.define
@@ -87,12 +82,12 @@ class Rank:
     def save(self, save: Save) -> None:
         """Offer the pages, and put the wanted ones into the staging window. A failure loses the save only."""
         try:
-            plan = self._cache.begin_save(save.keys)
-            for position, window in plan.wanted:
-                np.copyto(np.frombuffer(window, dtype=np.uint8), self.hbm[save.pages[position]])
-            self._cache.commit_save(plan)
+            self._cache.save(save.keys, partial(self._fill_window, save))
         except self._cache.failures:
             self.counts.manager_failures += 1
+
+    def _fill_window(self, save: Save, position: int, window: memoryview) -> None:
+        np.copyto(np.frombuffer(window, dtype=np.uint8), self.hbm[save.pages[position]])
 
     def _copy(self, view: RestoreView, restore: Restore) -> None:
         for offset, page in enumerate(restore.pages):

@@ -1,7 +1,7 @@
 """The scheduler's process: `python -m orbitkv.adapters.embedded.scheduler_process FRONT RANK...`.
 
-The arguments are descriptors: its link to the front, then one to each rank. One thread turns the scheduler whenever a
-message has come or its next deadline is reached; everything that waits, waits in `select`.
+The arguments are descriptors: its link to the front, then one to each rank. One thread turns the
+scheduler whenever a message has come or its next deadline is reached; what waits, waits in `select`.
 """
 
 import selectors
@@ -59,7 +59,8 @@ class SchedulerProcess:
         self._told_ns = 0
         self._told_completed = 0
         self._selector = selectors.DefaultSelector()
-        for link in (front, *ranks):
+        links: list[Link[Any]] = [front, *ranks]
+        for link in links:
             self._selector.register(link, selectors.EVENT_READ, link)
 
     def serve(self) -> None:
