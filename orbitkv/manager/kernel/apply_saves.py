@@ -64,7 +64,7 @@ def slices_filled(state: State, event: facts.SlicesFilled) -> None:
         del save.copying[event.rank]
         save.filled[event.rank] = None
         layout = state.instances[save.instance].groups[save.group]
-        state.totals.save_bytes += layout.fills[event.rank][2]
+        state.totals.save_bytes += sum(piece.padded_bytes for piece in layout.fills[event.rank])
 
 
 def copies_lost(state: State, event: facts.CopiesLost) -> None:

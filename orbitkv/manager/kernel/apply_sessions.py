@@ -3,7 +3,7 @@
 from orbitkv.events import facts
 from orbitkv.events.geometry import padded_bytes
 from orbitkv.manager.kernel.pages import Space
-from orbitkv.manager.kernel.state import GroupLayout, Instance, Process, Rank, Session, State
+from orbitkv.manager.kernel.state import GroupLayout, Instance, Piece, Process, Rank, Session, State
 
 
 def incarnation_started(state: State, event: facts.IncarnationStarted) -> None:
@@ -52,23 +52,26 @@ def instance_sealed(state: State, event: facts.InstanceSealed) -> None:
 
 def lay_out(instance: Instance, group: int, space: int, page_tokens: int) -> GroupLayout:
     """Slices in rank order, each padded; a replicated one stands once, filled by its lowest rank."""
-    offset = 0
+    layout = GroupLayout(space, page_tokens, 0, {}, {}, {})
     placed: dict[str, int] = {}
-    fills: dict[int, tuple[int, int, int]] = {}
-    reads: dict[int, tuple[tuple[int, int], ...]] = {}
     for rank in sorted(instance.ranks):
-        own_start, own_payload, mine = offset, 0, []
+        pieces: list[Piece] = []
+        reads: list[tuple[int, int]] = []
+        staged = 0
         for piece in (s for g in instance.ranks[rank].groups if g.group == group for s in g.slices):
+            padded = padded_bytes(piece.payload_bytes)
             if piece.slice not in placed:
-                placed[piece.slice] = offset
-                own_payload = offset - own_start + piece.payload_bytes
-                offset += padded_bytes(piece.payload_bytes)
-            mine.append((placed[piece.slice], piece.payload_bytes))
-        if offset > own_start:
-            fills[rank] = (own_start, own_payload, offset - own_start)
-        if mine:
-            reads[rank] = tuple(mine)
-    return GroupLayout(space, page_tokens, offset, fills, reads)
+                placed[piece.slice] = layout.footprint_bytes
+                pieces.append(Piece(staged, layout.footprint_bytes, piece.payload_bytes, padded))
+                layout.footprint_bytes += padded
+            reads.append((placed[piece.slice], piece.payload_bytes))
+            staged += padded
+        if pieces:
+            layout.fills[rank] = tuple(pieces)
+        if reads:
+            layout.reads[rank] = tuple(reads)
+            layout.staging[rank] = staged
+    return layout
 
 
 def session_closed(state: State, event: facts.SessionClosed) -> None:

@@ -58,13 +58,19 @@ def begin_save(turn: Turn, command: BeginSave) -> None:
         turn.emit(SavesDropped(SaveDrop.IN_PROGRESS, len(pages)))
         return
     known = pages[pages != NONE]
-    absent = _sort_known(turn, session, layout, known)
-    fresh = len(command.unknown)
+    absent, joined = _sort_known(turn, session, layout, known)
+    room = max(0, command.credit_pages - joined)
+    absent, unknown = absent[:room], command.unknown[: max(0, room - len(absent))]
+    uncredited = len(known[(state.pages.buffer[known] < 0) & (state.pages.saving[known] < 0)]) - len(absent)
+    uncredited += len(command.unknown) - len(unknown)
+    if uncredited:
+        turn.emit(SavesDropped(SaveDrop.NO_CREDIT, uncredited))
+    fresh = len(unknown)
     wanted = np.concatenate([absent, np.array(state.pages.next_numbers(fresh), np.int64)])
     if not len(wanted):
         return
     if fresh:
-        turn.emit(PagesBound(layout.space, pack(wanted[len(absent) :]), command.unknown))
+        turn.emit(PagesBound(layout.space, pack(wanted[len(absent) :]), unknown))
         turn.loosened.append(wanted[len(absent) :])
     buffers = allocate(turn, wanted, layout.footprint_bytes, 0)
     if len(buffers):
@@ -74,8 +80,11 @@ def begin_save(turn: Turn, command: BeginSave) -> None:
         turn.emit(SavesDropped(SaveDrop.NO_ROOM, len(wanted) - len(buffers)))
 
 
-def _sort_known(turn: Turn, session: Session, layout: GroupLayout, known: Ints) -> Ints:
-    """Deal with pages that are here or on their way; return those that must be saved anew."""
+def _sort_known(turn: Turn, session: Session, layout: GroupLayout, known: Ints) -> tuple[Ints, int]:
+    """Deal with pages that are here or on their way.
+
+    Returns the pages that must be saved anew, and how many the rank joined.
+    """
     state = turn.state
     resident = known[state.pages.buffer[known] >= 0]
     rest = known[state.pages.buffer[known] < 0]
@@ -95,7 +104,7 @@ def _sort_known(turn: Turn, session: Session, layout: GroupLayout, known: Ints) 
     if joined:
         number = state.instances[session.instance].ranks[session.rank].session
         turn.emit(SaveJoined(number, pack(joined)))
-    return rest[filling < 0]
+    return rest[filling < 0], len(joined)
 
 
 def promote(turn: Turn, buffers: Ints) -> None:
@@ -122,12 +131,12 @@ def commit_save(turn: Turn, command: CommitSave) -> None:
         save = _own_save(state, session, buffer)
         if save is None or session.rank in save.filled or session.rank in save.copying:
             continue
-        fill = state.instances[save.instance].groups[save.group].fills.get(session.rank)
-        if fill is None or not 0 <= offset <= session.staging_bytes - fill[1]:
+        layout = state.instances[save.instance].groups[save.group]
+        window_bytes = session.staging_bytes
+        if session.rank not in layout.fills or not 0 <= offset <= window_bytes - layout.staging[session.rank]:
             raise Refuse(
                 Refusal.MALFORMED,
-                f"staging offset {offset} does not leave room for a slice in a window of "
-                f"{session.staging_bytes} bytes",
+                f"staging offset {offset} does not leave room for a page in a window of {window_bytes} bytes",
             )
         kept.append(buffer)
         places.append(offset)

@@ -48,6 +48,17 @@ class Rank:
     groups: tuple[GroupGeometry, ...]
 
 
+@attrs.frozen(slots=True)
+class Piece:
+    """A run of bytes that a rank's staging window and a page image have in common."""
+
+    staging_offset: int
+    """From the start of the page's place in the window."""
+    image_offset: int
+    payload_bytes: int
+    padded_bytes: int
+
+
 @attrs.define(slots=True)
 class GroupLayout:
     """How the slices of one group lie in a page image."""
@@ -55,10 +66,12 @@ class GroupLayout:
     space: int
     page_tokens: int
     footprint_bytes: int
-    fills: dict[int, tuple[int, int, int]]
-    """rank -> (offset in the image, payload bytes, padded bytes) that this rank writes when it saves."""
+    fills: dict[int, tuple["Piece", ...]]
+    """rank -> what it writes when it saves. A rank whose slices others store is not in it."""
     reads: dict[int, tuple[tuple[int, int], ...]]
     """rank -> (offset in the image, payload bytes) of each of its slices, for restores."""
+    staging: dict[int, int]
+    """rank -> bytes that a page takes in its staging window: all its slices in registered order, padded."""
 
 
 @attrs.define(slots=True)
