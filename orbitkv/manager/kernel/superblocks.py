@@ -260,8 +260,10 @@ def coldest_superblock(
 
     The three arrays have one row for every taken slot: where it lies, when it was last used (any
     integers of which the lower goes first), and whether somebody holds it. A superblock with a held
-    slot is never chosen, as emptying it would not return it. Coldest is the lowest mean recency.
-    Ties go to the lowest superblock.
+    slot is never chosen, as emptying it would not return it. Coldest is the lowest mean recency: by
+    the maximum, one page still in use keeps a whole superblock of old ones (up to 6 % fewer hits in
+    the mixes of `benches/pool.py`), and a median gains nothing for its sorting. Ties go to the lowest
+    superblock. Costs about 4 ms for 10^6 rows, once for each superblock that changes its size.
     """
     count = len(blocks.carved)
     where = offsets // blocks.superblock_bytes
