@@ -212,7 +212,7 @@ class QueryWaiting(_Event, tag=31, frozen=True):
 class QueryGranted(_Event, tag=32, frozen=True):
     """Its budget is reserved. It goes on with the pages up to its boundary, in part order: position 0, 1, ...
 
-    `buffers` are the DRAM hits among them, which it now holds.
+    `buffers` are the DRAM hits among them: it holds them from now on, and they become recent.
     """
 
     operation: int
@@ -220,6 +220,7 @@ class QueryGranted(_Event, tag=32, frozen=True):
     reach: tuple[int, ...]
     """Per part: pages from its start to the boundary. Beyond it nothing is read, leased or promoted."""
     positions: Column
+    """Where `buffers` stand; empty if they are all of its pages."""
     buffers: Column
 
 

@@ -4,6 +4,8 @@ A reservation ends with its last holder: the operation, its lease, a copy, or a 
 was submitted. Ending an operation or a lease never touches a submitted read or a running copy.
 """
 
+import numpy as np
+
 from orbitkv.events.facts import (
     DecisionSettled,
     LeaseEnded,
@@ -14,6 +16,7 @@ from orbitkv.events.facts import (
     ReservationShrunk,
 )
 from orbitkv.events.outcomes import LeaseEnd, QueryEnd
+from orbitkv.manager.kernel.apply_queries import leased_bytes
 from orbitkv.manager.kernel.columns import NONE
 from orbitkv.manager.kernel.interest import drop_unwanted
 from orbitkv.manager.kernel.state import State
@@ -36,20 +39,19 @@ def answer_if_complete(turn: Turn, number: int) -> None:
     if operation is None or not operation.granted or operation.lease >= 0 or operation.awaited:
         return
     hits = len(operation.buffers)
-    ssd = int(operation.from_ssd.sum())
+    ssd = int(np.add.reduce(operation.from_ssd))
     turn.emit(DecisionSettled(number, operation.asked, hits - ssd, 0, ssd, operation.asked - hits))
     turn.reservations[number] = None
     if not hits:
         turn.emit(QueryEnded(number, QueryEnd.MISSED))
         return
     first = operation.parts[0]
-    leased = int(state.buffers.footprint[operation.buffers].sum())
     turn.emit(
         LeaseGranted(
             state.lease_next,
             number,
             first.reach * first.page_tokens,
-            leased + draining_bytes(state, number),
+            leased_bytes(state, operation) + draining_bytes(state, number),
             turn.at_ns + state.config.lease_lifetime_ns,
         )
     )
@@ -114,5 +116,4 @@ def release_lease_if_unheld(turn: Turn, number: int) -> None:
     lease = turn.state.leases[number]
     if lease.ended and not any(consumer.holds for consumer in lease.shares.values()):
         turn.emit(LeaseReleased(number))
-        turn.released.append(lease.buffers)
         turn.reservations[lease.operation] = None

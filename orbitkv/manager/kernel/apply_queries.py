@@ -5,7 +5,7 @@ import numpy as np
 from orbitkv.events import facts
 from orbitkv.events.outcomes import Origin, Phase, QueryEnd, Share
 from orbitkv.manager.kernel.buffers import Busy
-from orbitkv.manager.kernel.columns import EMPTY, Ints, unpack
+from orbitkv.manager.kernel.columns import EMPTY, Ints, lowest, unpack
 from orbitkv.manager.kernel.state import (
     Consumer,
     Decision,
@@ -83,12 +83,19 @@ def query_granted(state: State, event: facts.QueryGranted) -> None:
     for part, reach in zip(operation.parts, event.reach, strict=True):
         part.reach = reach
     needed = sum(part.needed for part in operation.parts)
-    operation.buffers = np.full(needed, -1, np.int64)
-    operation.from_ssd = np.ones(needed, np.int64)
-    positions, buffers = unpack(event.positions), unpack(event.buffers)
-    operation.buffers[positions] = buffers
-    operation.from_ssd[positions] = 0
-    state.buffers.holds[buffers] += 1
+    buffers = unpack(event.buffers)
+    if len(buffers) == needed:
+        operation.buffers = buffers
+        operation.from_ssd = np.zeros(needed, np.int64)
+    else:
+        positions = unpack(event.positions)
+        operation.buffers = np.full(needed, -1, np.int64)
+        operation.buffers[positions] = buffers
+        operation.from_ssd = np.ones(needed, np.int64)
+        operation.from_ssd[positions] = 0
+    if len(buffers):
+        state.buffers.holds[buffers] += 1
+        state.buffers.touch(buffers, state.seq)
     state.reservations[event.operation] = Reservation(operation.instance, 0, Phase.PREPARING)
     set_charge(state, event.operation, event.charge_bytes, Phase.PREPARING)
 
@@ -268,7 +275,7 @@ def lease_granted(state: State, event: facts.LeaseGranted) -> None:
     assert event.lease == state.lease_next, "leases are given once, in order"
     state.lease_next += 1
     operation = state.operations[event.operation]
-    assert not operation.awaited and (operation.buffers >= 0).all(), "a lease names pages that are there"
+    assert not operation.awaited and lowest(operation.buffers) >= 0, "a lease names pages that are there"
     operation.lease = event.lease
     del state.unanswered[event.operation]
     instance = state.instances[operation.instance]
@@ -286,8 +293,14 @@ def lease_granted(state: State, event: facts.LeaseGranted) -> None:
     state.promised[event.lease] = None
     reservation = state.reservations[event.operation]
     reservation.lease = event.lease
-    reservation.lease_bytes = int(state.buffers.footprint[operation.buffers].sum())
+    reservation.lease_bytes = leased_bytes(state, operation)
     set_charge(state, event.operation, event.charge_bytes, Phase.READY)
+
+
+def leased_bytes(state: State, operation: Operation) -> int:
+    """Footprints of the pages up to the operation's boundary."""
+    groups = state.instances[operation.instance].groups
+    return sum(groups[part.group].footprint_bytes * part.needed for part in operation.parts)
 
 
 def query_ended(state: State, event: facts.QueryEnded) -> None:

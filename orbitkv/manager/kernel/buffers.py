@@ -10,7 +10,7 @@ from enum import IntFlag
 import numpy as np
 
 from orbitkv.events.outcomes import PageClass
-from orbitkv.manager.kernel.columns import Array, Ints, grown
+from orbitkv.manager.kernel.columns import EMPTY, Array, Ints, grown
 from orbitkv.manager.kernel.recency import TouchQueue
 
 
@@ -123,7 +123,7 @@ class BufferTable:
         """`buffers` split by the queue they are in, order kept."""
         numbers = self.queue[buffers]
         first = int(numbers[0])
-        if (numbers == first).all():
+        if np.logical_and.reduce(numbers == first):
             return [(first, buffers)]
         return [(int(number), buffers[numbers == number]) for number in np.unique(numbers)]
 
@@ -140,6 +140,17 @@ class BufferTable:
             self.queue_numbers[page_class, slot_bytes] = number
             self.queues.append(TouchQueue(number))
         return self.queues[number]
+
+    def below_retained(self, buffers: Ints) -> Ints:
+        """Those of the indexed `buffers` that are in a lower class."""
+        retained = [
+            n for (page_class, _), n in self.queue_numbers.items() if page_class == PageClass.RETAINED
+        ]
+        numbers = self.queue[buffers]
+        lower = numbers != retained[0] if retained else np.ones(len(buffers), np.bool_)
+        for number in retained[1:]:
+            lower &= numbers != number
+        return buffers[lower] if np.logical_or.reduce(lower) else EMPTY
 
     def class_of(self, buffer: int) -> PageClass | None:
         number = int(self.queue[buffer])

@@ -4,6 +4,8 @@ Page lists come as little-endian u32 bytes (see `orbitkv.events.ids`). Inside th
 int64 arrays, because numpy indexes with int64 without a conversion on every use.
 """
 
+import sys
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -24,11 +26,19 @@ def unpack(column: bytes) -> Ints:
     return np.frombuffer(column, "<u4").astype(np.int64)
 
 
-def pack(values: Ints | Sequence[int] | Iterable[int]) -> bytes:
+def pack(values: Ints | Iterable[int]) -> bytes:
     """Integers below 2^32 to a u32 column."""
-    if not isinstance(values, np.ndarray):
-        values = np.fromiter(values, np.int64)
-    return values.astype("<u4").tobytes()
+    if isinstance(values, np.ndarray):
+        return values.astype("<u4").tobytes()
+    column = array("I", values)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
+
+
+def lowest(values: Array) -> int:
+    """The smallest value; NONE for no values. Cheaper than `values.min()` on short arrays."""
+    return int(np.minimum.reduce(values)) if len(values) else NONE
 
 
 def unpack_wide(column: bytes) -> Ints:

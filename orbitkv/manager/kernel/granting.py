@@ -7,18 +7,18 @@ are neither read, leased nor promoted.
 
 from collections.abc import Sequence
 
+import attrs
 import numpy as np
 
 from orbitkv.events.facts import (
     PagesPromoted,
-    PagesTouched,
     QueryGranted,
     QueryWaiting,
     ReadsJoined,
     ReadsQueued,
 )
-from orbitkv.events.outcomes import Origin, PageClass
-from orbitkv.manager.kernel.columns import NONE, Ints, pack
+from orbitkv.events.outcomes import Origin
+from orbitkv.manager.kernel.columns import NONE, Ints, lowest, pack
 from orbitkv.manager.kernel.prefixes import Available, reach
 from orbitkv.manager.kernel.state import Instance, Operation, Part, State
 from orbitkv.manager.kernel.turn import Turn
@@ -101,57 +101,58 @@ def _known_again(state: State, operation: Operation) -> list[Part]:
 
 def _grant(turn: Turn, number: int, parts: Sequence[Part]) -> None:
     state = turn.state
-    operation = state.operations[number]
-    looked_up = [_look_up(state, part.pages) for part in parts]
-    bounds = reach([(p.page_tokens, p.trailing, seen[2]) for p, seen in zip(parts, looked_up, strict=True)])
-    needed = []
+    charge_bytes = state.operations[number].charge_bytes
+    turn.reservations[number] = None
+    turn.answerable[number] = None
+    if len(parts) == 1 and not parts[0].trailing and not parts[0].unknown:
+        hits = state.pages.buffer[parts[0].pages]
+        if lowest(hits) >= 0:  # by far the most frequent grant: one group, all in DRAM
+            turn.emit(QueryGranted(number, charge_bytes, (len(hits),), b"", pack(hits)))
+            _promote(turn, hits)
+            return
+    seen = [_look_up(state, part.pages) for part in parts]
+    bounds = reach([(p.page_tokens, p.trailing, s.available) for p, s in zip(parts, seen, strict=True)])
     for part, bound in zip(parts, bounds, strict=True):
         part.reach = bound
-        needed.append(slice(part.first, bound))
+    needed = [slice(part.first, part.reach) for part in parts]
     pages = np.concatenate([part.pages[span] for part, span in zip(parts, needed, strict=True)])
-    buffers = np.concatenate([seen[0][span] for seen, span in zip(looked_up, needed, strict=True)])
-    reading = np.concatenate([seen[1][span] for seen, span in zip(looked_up, needed, strict=True)])
-    in_dram = buffers >= 0
-    all_in_dram = bool(in_dram.all())
-    positions = np.arange(len(pages)) if all_in_dram else np.flatnonzero(in_dram)
-    hits = buffers if all_in_dram else buffers[positions]
-    turn.emit(QueryGranted(number, operation.charge_bytes, bounds, pack(positions), pack(hits)))
-    turn.reservations[number] = None
-    _own(turn, hits)
-    if not all_in_dram:
-        joined = np.flatnonzero(~in_dram & (reading >= 0))
-        queued = np.flatnonzero(~in_dram & (reading < 0))
-        if len(joined):
-            turn.emit(ReadsJoined(number, pack(reading[joined]), pack(joined)))
-        if len(queued):
-            turn.emit(ReadsQueued(number, state.read_next, pack(pages[queued]), pack(queued), Origin.DEMAND))
-            turn.reads_wanted = True
-    turn.answerable[number] = None
+    buffers = np.concatenate([s.buffers[span] for s, span in zip(seen, needed, strict=True)])
+    reading = np.concatenate([s.reading[span] for s, span in zip(seen, needed, strict=True)])
+    in_dram = np.flatnonzero(buffers >= 0)
+    hits = buffers[in_dram]
+    positions = b"" if len(hits) == len(pages) else pack(in_dram)
+    turn.emit(QueryGranted(number, charge_bytes, bounds, positions, pack(hits)))
+    _promote(turn, hits)
+    joined = np.flatnonzero((buffers < 0) & (reading >= 0))
+    queued = np.flatnonzero((buffers < 0) & (reading < 0))
+    if len(joined):
+        turn.emit(ReadsJoined(number, pack(reading[joined]), pack(joined)))
+    if len(queued):
+        turn.emit(ReadsQueued(number, state.read_next, pack(pages[queued]), pack(queued), Origin.DEMAND))
+        turn.reads_wanted = True
 
 
-def _look_up(state: State, pages: Ints) -> tuple[Ints, Ints, Available]:
-    """(buffer, read, available) by page; -1 for none."""
-    known = np.where(pages == NONE, 0, pages) if len(state.pages.keys) else np.zeros_like(pages)
+@attrs.frozen(slots=True)
+class _Seen:
+    """What a lookup finds, by page; -1 for none."""
+
+    buffers: Ints
+    reading: Ints
+    available: Available
+
+
+def _look_up(state: State, pages: Ints) -> _Seen:
     missing = pages == NONE
-    buffers = state.pages.buffer[known]
-    reading = state.pages.read[known]
-    available = (buffers >= 0) | (reading >= 0) | (state.pages.slot[known] >= 0)
-    if missing.any():
-        buffers[missing] = -1
-        reading[missing] = -1
-        available[missing] = False
-    return buffers, reading, available
+    known = np.where(missing, 0, pages)
+    buffers = np.where(missing, -1, state.pages.buffer[known])
+    reading = np.where(missing, -1, state.pages.read[known])
+    slots = np.where(missing, -1, state.pages.slot[known])
+    return _Seen(buffers, reading, (buffers >= 0) | (reading >= 0) | (slots >= 0))
 
 
-def _own(turn: Turn, hits: Ints) -> None:
-    """Foreground demand promotes what it takes ownership of, and makes it recent."""
-    if not len(hits):
-        return
-    table = turn.state.buffers
-    classes = np.array([page_class for page_class, _ in table.queue_numbers], np.int64)
-    lower = classes[table.queue[hits]] != PageClass.RETAINED
-    if lower.any():
-        turn.emit(PagesPromoted(pack(hits[lower])))
-        hits = hits[~lower]
+def _promote(turn: Turn, hits: Ints) -> None:
+    """Foreground demand promotes what it takes ownership of to the retained class."""
     if len(hits):
-        turn.emit(PagesTouched(pack(hits)))
+        lower = turn.state.buffers.below_retained(hits)
+        if len(lower):
+            turn.emit(PagesPromoted(pack(lower)))

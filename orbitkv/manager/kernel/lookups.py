@@ -37,16 +37,16 @@ def checked_pages(state: State, space: int, column: bytes, unknown: tuple[bytes,
     if not column or not is_column(column):
         raise Refuse(Refusal.MALFORMED, "a page list needs at least one key")
     pages = unpack(column)
-    missing = pages == NONE
-    known = pages[~missing] if unknown else pages
-    if int(missing.sum()) != len(unknown) or len(set(unknown)) < len(unknown):
+    known = pages[pages != NONE] if unknown else pages
+    if len(known) + len(unknown) != len(pages) or len(set(unknown)) < len(unknown):
         raise Refuse(Refusal.MALFORMED, "a page hash appears twice in one request")
     if any(not 1 <= len(key) <= KEY_BYTES_MAX for key in unknown):
         raise Refuse(Refusal.MALFORMED, f"a page hash has 1 to {KEY_BYTES_MAX} bytes")
-    if len(known) and (known.max() >= len(state.pages.keys) or (state.pages.space[known] != space).any()):
+    if not len(known):
+        return pages
+    ordered = np.sort(known)
+    if ordered[-1] >= len(state.pages.keys) or np.logical_or.reduce(state.pages.space[known] != space):
         raise Refuse(Refusal.MALFORMED, "a page number does not belong to the group")
-    if len(known) > 1:
-        ordered = np.sort(known)
-        if (ordered[1:] == ordered[:-1]).any():
-            raise Refuse(Refusal.MALFORMED, "a page hash appears twice in one request")
+    if np.logical_or.reduce(ordered[1:] == ordered[:-1]):
+        raise Refuse(Refusal.MALFORMED, "a page hash appears twice in one request")
     return pages

@@ -109,13 +109,10 @@ def _sort_known(turn: Turn, session: Session, layout: GroupLayout, known: Ints) 
 
 def promote(turn: Turn, buffers: Ints) -> None:
     """A save found these pages resident: they are worth keeping, and recent."""
-    table = turn.state.buffers
-    classes = np.array([page_class for page_class, _ in table.queue_numbers], np.int64)
-    lower = classes[table.queue[buffers]] != PageClass.RETAINED
-    if lower.any():
-        turn.emit(PagesPromoted(pack(buffers[lower])))
-    if not lower.all():
-        turn.emit(PagesTouched(pack(buffers[~lower])))
+    lower = turn.state.buffers.below_retained(buffers)
+    turn.emit(PagesTouched(pack(buffers)))
+    if len(lower):
+        turn.emit(PagesPromoted(pack(lower)))
 
 
 def commit_save(turn: Turn, command: CommitSave) -> None:
