@@ -115,6 +115,10 @@ class BufferTable:
         queue.append(buffers[::-1], seq, self)
 
     def touch(self, buffers: Ints, seq: int) -> None:
+        """Those that this record has touched or moved already keep their place: one entry each."""
+        buffers = buffers[self.last[buffers] != seq]
+        if not len(buffers):
+            return
         self.last[buffers] = seq
         for number, group in self.by_queue(buffers):
             self.queues[number].append(group[::-1], seq, self)
