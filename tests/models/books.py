@@ -206,6 +206,8 @@ class Books:
 
     sessions: dict[int, Session] = attrs.Factory(dict)
     processes_gone: set[int] = attrs.Factory(set)
+    """Known to have ended: said by the record's cause or by a fact."""
+    processes_released: set[int] = attrs.Factory(set)
     instances: dict[int, Instance] = attrs.Factory(dict)
     spaces: dict[int, tuple[bytes, int]] = attrs.Factory(dict)
     pages: dict[int, tuple[int, bytes]] = attrs.Factory(dict)

@@ -82,6 +82,8 @@ class Observer:
         require(record.events, "a record holds a fact", seq=record.seq)
         require(not books.closed, "nothing follows the end of a chain", seq=record.seq)
         books.seq, books.at_ns, self.last = record.seq, record.at_ns, record
+        if isinstance(record.cause, commands.ReleaseProcess):
+            books.processes_gone.add(record.cause.process)
         slots.before(books, record)
         saves.before(books, record)
         for index, event in enumerate(record.events):

@@ -128,18 +128,24 @@ def pages_promoted(books: Books, event: facts.PagesPromoted, record: Record) -> 
             taken.update(numbers(other.buffers))
         if isinstance(other, facts.SavesDropped) and other.reason == SaveDrop.RESIDENT:
             taken.update(_saved_again(books, record))
-    for number in numbers(event.buffers):
+    for index, number in enumerate(numbers(event.buffers)):
         buffer = books.buffers[number]
         require(buffer.indexed, "a promoted page is resident", buffer=number)
         require(buffer.page_class == PageClass.RECLAIMABLE, "promotion is from reclaimable", buffer=number)
         require(number in taken, "only a demand or a save promotes a page", buffer=number)
         buffer.page_class = PageClass.RETAINED
+        buffer.recency = (record.seq, books.event_index, -index)
 
 
 def _saved_again(books: Books, record: Record) -> set[int]:
-    if not isinstance(record.cause, commands.BeginSave):
-        return set()
-    return {books.resident[page] for page in numbers(record.cause.pages) if page in books.resident}
+    """Resident buffers of the pages that this record's save offers, or would have sealed."""
+    pages: list[int] = []
+    if isinstance(record.cause, commands.BeginSave):
+        pages = numbers(record.cause.pages)
+    elif isinstance(record.cause, commands.CompleteSeals):
+        sealed = [books.buffers.get(buffer) for buffer in numbers(record.cause.buffers)]
+        pages = [buffer.page for buffer in sealed if buffer is not None]
+    return {books.resident[page] for page in pages if page in books.resident}
 
 
 def pages_touched(books: Books, event: facts.PagesTouched, record: Record) -> None:
@@ -154,6 +160,8 @@ def pages_evicted(books: Books, event: facts.PagesEvicted, record: Record) -> No
         buffer = books.buffers[number]
         require(buffer.indexed, "an evicted page was resident", buffer=number)
         holders = books.holders(number)
+        if event.reason == EvictionReason.CLEANUP:  # a writer only delays the reuse of the memory
+            holders = [holder for holder in holders if not holder.startswith("the write of slot")]
         require(not holders, "a held page is skipped by reclaim", buffer=number, holders=holders)
         require(buffer.page_class == event.page_class, "an eviction names the page's class", buffer=number)
     if event.reason == EvictionReason.CAPACITY:

@@ -20,12 +20,17 @@ def query_opened(books: Books, event: facts.QueryOpened, record: Record) -> None
     _may_ask(books, event)
     parts = record.cause.parts if isinstance(record.cause, commands.SubmitQuery) else ()
     require(parts, "a query opens by SubmitQuery alone")
-    told = tuple((part.group, part.page_tokens, part.trailing, len(part.pages) // 4) for part in parts)
-    require(event.parts == told, "a query opens with the parts of its command", event=event)
-    require(
-        event.asked_pages == sum(part[3] for part in told), "asked is what the command names", event=event
+    sizes = [len(part.pages) // 4 for part in parts]
+    told = tuple(
+        (part.group, part.page_tokens, part.trailing, min(part.trailing, size) if part.trailing else size)
+        for part, size in zip(parts, sizes, strict=True)
     )
-    charge = sum(instance.footprints[group] * asked for group, _, _, asked in told)
+    require(event.parts == told, "a query opens with the parts of its command", event=event, right=told)
+    require(event.asked_pages == sum(part[3] for part in told), "asked is what is needed of the pages named")
+    charge = sum(instance.footprints[part[0]] * size for part, size in zip(told, sizes, strict=True))
+    if config.demand_prefix_cut and len(told) == 1:
+        footprint = instance.footprints[told[0][0]]
+        charge = min(charge, budget_limit(books) // footprint * footprint) or charge
     require(event.charge_bytes == charge, "a demand is charged footprint x hashes", event=event, right=charge)
     deadline = record.at_ns + config.demand_lifetime_ns
     require(event.deadline_ns == deadline, "a demand lives demand_lifetime_ns", event=event)
@@ -42,7 +47,7 @@ def query_opened(books: Books, event: facts.QueryOpened, record: Record) -> None
         asked_charge_bytes=event.charge_bytes,
         deadline_ns=event.deadline_ns,
         opened_seq=record.seq,
-        part_sizes=[part[3] for part in told],
+        part_sizes=sizes,
         part_trailing=[part[2] for part in told],
         part_tokens=[part[1] for part in told],
         part_groups=[part[0] for part in told],
@@ -94,9 +99,8 @@ def query_waiting(books: Books, event: facts.QueryWaiting, record: Record) -> No
     limit = config.instance_query_budget_bytes if event.by_instance else config.query_budget_bytes
     require(event.limit_bytes == limit, "a wait names the limit it met", event=event, limit=limit)
     require(event.reserved_bytes == reserved, "reserved bytes are counted alike", event=event, right=reserved)
-    needed = least_needed(books, operation)
     require(
-        reserved + needed > limit or _ahead(books, operation),
+        reserved + operation.asked_charge_bytes > limit or _ahead(books, operation),
         "a demand waits only when its budget is full or others wait before it",
         event=event,
     )
@@ -107,38 +111,20 @@ def _ahead(books: Books, operation: Operation) -> list[Operation]:
     return [other for other in books.waiting_operations() if other.opened_seq < operation.opened_seq]
 
 
-def footprint_of(books: Books, operation: Operation) -> int:
-    """Footprint of the operation's pages; the largest, where its groups differ."""
-    footprints = books.instances[operation.instance].footprints
-    return max(footprints[group] for group in operation.part_groups)
-
-
-def pages_allowed(books: Books, operation: Operation) -> int:
-    """How many of the pages asked for the limits let it ask for at all (one group)."""
-    config = settings(books)
-    limit = min(config.query_budget_bytes, config.instance_query_budget_bytes)
-    if operation.asked_charge_bytes <= limit:
-        return operation.asked_pages
-    return limit // footprint_of(books, operation) if config.demand_prefix_cut else 0
-
-
-def least_needed(books: Books, operation: Operation) -> int:
-    """Bytes that it asks to reserve: its footprint x hashes, or those of the prefix that fits the limit."""
-    if operation.one_prefix:
-        return pages_allowed(books, operation) * footprint_of(books, operation)
-    return operation.asked_charge_bytes
+def budget_limit(books: Books) -> int:
+    """The most that one demand may reserve at all."""
+    return min(settings(books).query_budget_bytes, settings(books).instance_query_budget_bytes)
 
 
 def fits(books: Books, operation: Operation) -> bool:
     """Whether the demand would fit both budgets now."""
-    needed = least_needed(books, operation)
-    total = books.reserved_bytes() + needed
+    total = books.reserved_bytes() + operation.asked_charge_bytes
     return total <= settings(books).query_budget_bytes and not _blocked_by_instance(books, operation)
 
 
 def _blocked_by_instance(books: Books, operation: Operation) -> bool:
     """Others may pass a demand that its own instance's limit keeps waiting."""
-    reserved = books.reserved_bytes(operation.instance) + least_needed(books, operation)
+    reserved = books.reserved_bytes(operation.instance) + operation.asked_charge_bytes
     return reserved > settings(books).instance_query_budget_bytes
 
 
@@ -161,12 +147,15 @@ def query_granted(books: Books, event: facts.QueryGranted, record: Record) -> No
     require(event.charge_bytes <= most, "a grant reserves at most what was asked", event=event, asked=most)
     within_budgets(books)
     layout = operation.layout
-    for position, buffer in zip(numbers(event.positions), numbers(event.buffers), strict=True):
+    hits = numbers(event.buffers)
+    positions = numbers(event.positions) or list(range(len(layout)))[: len(hits)]
+    for index, (position, buffer) in enumerate(zip(positions, hits, strict=True)):
         page = books.buffers[buffer].page
         asked = layout[position]
         require(books.pages[page] == operation.keys[asked], "a hit is the page asked for", position=position)
         require(books.resident.get(page) == buffer, "a hit is what lookups find", buffer=buffer)
         operation.owned[asked] = buffer
+        books.buffers[buffer].recency = (record.seq, books.event_index, -index)
     if operation.one_prefix:
         _reach_is_what_the_tiers_hold(books, operation)
     _hits_are_owned(books, operation)
@@ -174,7 +163,8 @@ def query_granted(books: Books, event: facts.QueryGranted, record: Record) -> No
 
 def _reach_is_what_the_tiers_hold(books: Books, operation: Operation) -> None:
     reach = 0
-    for key in operation.keys[: pages_allowed(books, operation)]:
+    footprint = books.instances[operation.instance].footprints[operation.part_groups[0]]
+    for key in operation.keys[: operation.asked_charge_bytes // footprint]:
         page = books.page_of_key.get(key)
         if page is None or not in_a_tier(books, page):
             break

@@ -162,13 +162,18 @@ def ended_leases_are_let_go(books: Books, record: Record) -> None:
 def saves_move(books: Books, record: Record) -> None:
     for save in books.saves.values():
         require(
-            save.sealing or missing_slices(books, save),
+            save.given_up or save.sealing or missing_slices(books, save),
             "a page with all its slices is being sealed",
             buffer=save.buffer,
         )
-        sessions = [books.sessions[session] for session in books.instances[save.instance].ranks.values()]
+        ranks = books.instances[save.instance].ranks
+        gone = [
+            rank
+            for rank, stage in save.ranks.items()
+            if stage in ("begun", "copying") and books.sessions[ranks[rank]].closed is not None
+        ]
         require(
-            all(session.closed is None for session in sessions), "a save ends with any of its ranks' sessions"
+            save.given_up or not gone, "a half-filled page ends with its rank's session", save=save, gone=gone
         )
     begun = books.saves_sealed + books.saves_given_up + len(books.saves)
     require(books.saves_begun == begun, "every page begun ends sealed or dropped", begun=books.saves_begun)
@@ -202,7 +207,11 @@ def a_sweep_leaves_nothing_overdue(books: Books, record: Record) -> None:
     late += [
         lease for lease in books.leases.values() if lease.end is None and lease.deadline_ns <= record.at_ns
     ]
-    late += [save for save in books.saves.values() if not save.sealing and save.deadline_ns <= record.at_ns]
+    late += [
+        save
+        for save in books.saves.values()
+        if not save.given_up and not save.sealing and save.deadline_ns <= record.at_ns
+    ]
     require(not late, "a sweep leaves nothing overdue", late=late)
 
 

@@ -76,14 +76,16 @@ def save_joined(books: Books, event: facts.SaveJoined, record: Record) -> None:
         require(not save.given_up, "a dropped save is not joined", save=save)
         require(save.instance == session.instance, "ranks of one instance fill a page", event=event)
         assert session.rank is not None
-        require(session.rank not in save.ranks, "a rank fills its slice once", event=event, ranks=save.ranks)
+        asked_again = save.ranks.get(session.rank, "begun") in ("begun", "lost")
+        require(asked_again, "a rank fills its slice once", event=event, ranks=save.ranks)
         save.ranks[session.rank] = "begun"
 
 
 def saves_dropped(books: Books, event: facts.SavesDropped, record: Record) -> None:
     given_up = numbers(event.buffers)
     require(event.count > 0, "a drop is of pages", event=event)
-    if event.reason in WITHOUT_BUFFERS:
+    overtaken = event.reason == SaveDrop.RESIDENT and isinstance(record.cause, commands.CompleteSeals)
+    if event.reason in WITHOUT_BUFFERS and not overtaken:  # a read of the page may land while it is sealed
         require(not given_up, "nothing was taken for a page refused at once", event=event)
     for buffer in given_up:
         require(buffer in books.saves, "a dropped save was under way", buffer=buffer)
@@ -104,7 +106,7 @@ def copies_lost(books: Books, event: facts.CopiesLost, record: Record) -> None:
 def seals_ended(books: Books, event: facts.SealsEnded, record: Record) -> None:
     for buffer in numbers(event.buffers):
         save = books.saves[buffer]
-        require(save.sealing and save.given_up, "the seal of a dropped save ends without a page", save=save)
+        require(save.sealing, "a seal ends once", save=save)
         save.sealing = False
 
 
@@ -179,7 +181,10 @@ def pages_sealed(books: Books, event: facts.PagesSealed, record: Record) -> None
     for buffer in numbers(event.buffers):
         require(buffer in reported, "a page is sealed when its trailer is said to stand", buffer=buffer)
         save = books.saves.pop(buffer, None)
-        require(save is not None and save.sealing, "a sealed page was being sealed", buffer=buffer)
+        require(save is not None and not save.given_up, "a dropped save becomes no page", buffer=buffer)
+        assert save is not None
+        missing = missing_slices(books, save)
+        require(not missing, "a page is sealed when all its slices are there", buffer=buffer, missing=missing)
         books.buffers[buffer].verified = True
         books.saves_sealed += 1
 

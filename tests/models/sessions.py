@@ -41,7 +41,10 @@ def rank_registered(books: Books, event: facts.RankRegistered, record: Record) -
         instance.name == event.name and instance.world_size == event.world_size, "ranks agree", event=event
     )
     if event.rank != SCHEDULER_RANK:
-        require(not instance.sealed, "a sealed instance takes no rank", instance=event.instance)
+        rejoins = event.rank in instance.ranks
+        require(
+            rejoins or not instance.sealed, "a sealed instance takes no new rank", instance=event.instance
+        )
         require(0 <= event.rank < event.world_size, "a rank lies below world_size", rank=event.rank)
         before = instance.ranks.get(event.rank)
         require(
@@ -118,7 +121,8 @@ def instance_closed(books: Books, event: facts.InstanceClosed, record: Record) -
 
 
 def process_released(books: Books, event: facts.ProcessReleased, record: Record) -> None:
-    require(event.process not in books.processes_gone, "a process ends once", process=event.process)
+    require(event.process not in books.processes_released, "a process ends once", process=event.process)
+    books.processes_released.add(event.process)
     books.processes_gone.add(event.process)
 
 
