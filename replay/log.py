@@ -19,6 +19,7 @@ from orbitkv.events.frame import (
     Frame,
     FrameKind,
     LogError,
+    NewerFormat,
     NotALog,
     SegmentHeader,
     SegmentName,
@@ -153,13 +154,15 @@ class Log:
         stated = parse_segment_name(path.name)
         try:
             scan = Scan(expanded.data, expanded.trouble)
-        except DamagedHeader as error:
+        except NewerFormat as error:
+            raise NewerFormat(f"{path}: {error}") from error
+        except (NotALog, DamagedHeader) as error:
+            if isinstance(error, NotALog) and stated is None:
+                raise NotALog(f"{path}: {error}") from error
             incarnation = stated.incarnation if stated else 0
-            reason = expanded.trouble or str(error)
-            self.troubles.append(Trouble(path, 0, incarnation, 0, f"{reason}; its records cannot be read"))
+            what = f"{expanded.trouble or error}; its records cannot be read"
+            self.troubles.append(Trouble(path, 0, incarnation, 0, what))
             return None
-        except LogError as error:
-            raise type(error)(f"{path}: {expanded.trouble or error}") from error
         segment = LogSegment(path, scan, len(data))
         header = scan.header
         if stated and (stated.incarnation, stated.number) != (header.incarnation, header.number):

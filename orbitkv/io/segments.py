@@ -207,7 +207,7 @@ class LogDirectory:
             end_offset, checksum = frame.end_offset, frame.checksum
         ending = scan.ending
         if snapshot is None:
-            self._set_aside(path, f"its snapshot cannot be read: {ending.reason}", cuts)
+            self._set_aside(path, ending.reason, cuts)
             return None
         if name.compressed:
             path = self._store_expanded(name, path, expanded.data[: ending.offset])
