@@ -96,9 +96,13 @@ def decode_request(data: Buffer) -> wire.Request:
 
 def decode_reply(data: Buffer) -> wire.Reply:
     try:
-        return _reply_decoder.decode(data)
+        reply = _reply_decoder.decode(data)
     except _BROKEN as error:
         raise FramingError(f"a reply that does not decode: {error}") from error
+    check = _REPLY_CHECKS.get(type(reply))
+    if check is not None:
+        check(reply)
+    return reply
 
 
 # --- what the types cannot say --------------------------------------------------------------------
@@ -148,10 +152,49 @@ def _check_registration(request: wire.RegisterRank) -> None:
                 raise FramingError(f"a slice of {piece.payload_bytes} bytes")
 
 
+def _check_answer(reply: wire.QueryAnswered) -> None:
+    if reply.offsets and len(reply.offsets) != 8 * sum(reply.hits):
+        raise FramingError("an answer with another number of offsets than hits")
+
+
+def _check_restore(reply: wire.RestoreBegun) -> None:
+    if len(reply.offsets) != 8 * sum(pages for _group, pages in reply.parts):
+        raise FramingError("a restore with another number of offsets than pages")
+
+
+def _check_wanted(reply: wire.SaveBegun) -> None:
+    _check_column(reply.positions, "positions")
+    if len(reply.buffers) != len(reply.positions):
+        raise FramingError("unequal numbers of positions and buffers")
+
+
+def _check_accepted(reply: wire.SaveCommitted) -> None:
+    _check_column(reply.accepted, "buffers")
+
+
+def _check_copied(reply: wire.SlicesCopied) -> None:
+    _check_column(reply.buffers, "buffers")
+    if len(reply.buffers) != 4 * len(reply.outcomes):
+        raise FramingError("unequal numbers of buffers and outcomes")
+
+
+def _check_sealed(reply: wire.PagesSealed) -> None:
+    _check_column(reply.buffers, "buffers")
+
+
 _CHECKS: Final[dict[type, Callable[[Any], None]]] = {
     wire.SubmitQuery: _check_query,
     wire.CommitSave: _check_commit,
     wire.AbortSave: _check_abort,
     wire.ReportSync: _check_sync,
     wire.RegisterRank: _check_registration,
+}
+
+_REPLY_CHECKS: Final[dict[type, Callable[[Any], None]]] = {
+    wire.QueryAnswered: _check_answer,
+    wire.RestoreBegun: _check_restore,
+    wire.SaveBegun: _check_wanted,
+    wire.SaveCommitted: _check_accepted,
+    wire.SlicesCopied: _check_copied,
+    wire.PagesSealed: _check_sealed,
 }
