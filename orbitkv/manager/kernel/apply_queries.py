@@ -118,32 +118,29 @@ def reads_queued(state: State, event: facts.ReadsQueued) -> None:
     pages, positions = unpack(event.pages), unpack(event.positions)
     assert event.read == state.read_next, "read ids are given once, in order"
     state.read_next += len(pages)
-    groups = state.instances[operation.instance].groups
     started = state.reservations[event.operation].reads
-    bounds = _part_bounds(operation)
-    for number, page, position in zip(
-        range(event.read, state.read_next), pages.tolist(), positions.tolist(), strict=True
-    ):
-        group = next(group for end, group in bounds if position < end)
-        footprint = groups[group].footprint_bytes
-        state.reads[number] = Read(
-            page, event.operation, Origin(event.origin), footprint, waiters={event.operation: position}
-        )
+    origin = Origin(event.origin)
+    footprints = _footprints(state, operation)
+    number = event.read
+    for page, position in zip(pages.tolist(), positions.tolist(), strict=True):
+        waiters = {event.operation: position}
+        state.reads[number] = Read(page, event.operation, origin, footprints[position], waiters=waiters)
         operation.awaited[number] = position
         started[number] = None
         state.read_queue[number] = None
+        number += 1
     assert (state.pages.read[pages] < 0).all(), "a page is read once at a time"
     state.pages.read[pages] = np.arange(event.read, state.read_next)
     state.pages.references[pages] += 1
 
 
-def _part_bounds(operation: Operation) -> list[tuple[int, int]]:
-    """(position after its last, group) per part."""
-    bounds, end = [], 0
+def _footprints(state: State, operation: Operation) -> list[int]:
+    """Footprint bytes by position."""
+    groups = state.instances[operation.instance].groups
+    footprints: list[int] = []
     for part in operation.parts:
-        end += part.needed
-        bounds.append((end, part.group))
-    return bounds
+        footprints += [groups[part.group].footprint_bytes] * part.needed
+    return footprints
 
 
 def reads_joined(state: State, event: facts.ReadsJoined) -> None:
@@ -156,23 +153,26 @@ def reads_joined(state: State, event: facts.ReadsJoined) -> None:
 
 def reads_submitted(state: State, event: facts.ReadsSubmitted) -> None:
     buffers = unpack(event.buffers)
-    for number, buffer, slot in zip(
-        unpack(event.reads).tolist(), buffers.tolist(), unpack(event.slots).tolist(), strict=True
-    ):
-        read = state.reads[number]
+    origin = Origin(event.origin)
+    numbers = unpack(event.reads).tolist()
+    for number, buffer, slot in zip(numbers, buffers.tolist(), unpack(event.slots).tolist(), strict=True):
         del state.read_queue[number]
-        read.submitted, read.buffer, read.slot, read.origin = True, buffer, slot, Origin(event.origin)
-        segment = state.slots.segment_of(slot)
+        read = state.reads[number]
+        read.submitted = True
+        read.buffer = buffer
+        read.slot = slot
+        read.origin = origin
+        segment, index = state.slots.find(slot)
         segment.in_flight += 1
-        segment.readers[state.slots.place(slot)[1]] += 1
+        segment.readers[index] += 1
         segment.touched = state.seq
     state.buffers.busy[buffers] |= Busy.READING
-    _count_in_flight(state, Origin(event.origin), int(state.buffers.slot_bytes[buffers].sum()))
+    _count_in_flight(state, origin, int(state.buffers.slot_bytes[buffers].sum()))
     state.totals.reads_submitted += len(buffers)
 
 
 def _count_in_flight(state: State, origin: Origin, change_bytes: int) -> None:
-    if origin == Origin.DEMAND:
+    if not origin:  # Origin.DEMAND
         state.foreground_bytes_in_flight += change_bytes
         assert state.foreground_bytes_in_flight >= 0, "bytes in flight do not go negative"
     else:
@@ -181,52 +181,60 @@ def _count_in_flight(state: State, origin: Origin, change_bytes: int) -> None:
 
 
 def reads_dropped(state: State, event: facts.ReadsDropped) -> None:
-    for number in unpack(event.reads).tolist():
+    numbers = unpack(event.reads).tolist()
+    for number in numbers:
         assert number in state.read_queue, "a submitted read is not taken back"
         del state.read_queue[number]
-        _forget_read(state, number)
+    _forget_reads(state, numbers)
 
 
 def reads_landed(state: State, event: facts.ReadsLanded) -> None:
-    for number in unpack(event.reads).tolist():
-        read = _end_submitted(state, number)
+    reads, buffers = _end_submitted(state, unpack(event.reads).tolist())
+    operations = state.operations
+    for read in reads:
         for operation, position in read.waiters.items():
-            state.operations[operation].buffers[position] = read.buffer
-        state.buffers.holds[read.buffer] += len(read.waiters)
+            operations[operation].buffers[position] = read.buffer
+    state.buffers.holds[buffers] += np.array([len(read.waiters) for read in reads], np.int32)
     totals = state.totals
     totals.read_bytes += int(unpack(event.read_bytes).sum())
     totals.read_us += int(unpack(event.elapsed_us).sum())
 
 
 def reads_failed(state: State, event: facts.ReadsFailed) -> None:
+    _end_submitted(state, unpack(event.reads).tolist())
     failures = state.totals.read_failures
-    for number, outcome in zip(unpack(event.reads).tolist(), event.outcomes, strict=True):
-        _end_submitted(state, number)
+    for outcome in event.outcomes:
         failures[outcome] = failures.get(outcome, 0) + 1
 
 
-def _end_submitted(state: State, number: int) -> Read:
-    read = state.reads[number]
-    assert read.submitted, "only a submitted read ends"
-    segment = state.slots.segment_of(read.slot)
-    segment.in_flight -= 1
-    segment.readers[state.slots.place(read.slot)[1]] -= 1
-    state.buffers.busy[read.buffer] &= ~Busy.READING
-    _count_in_flight(state, read.origin, -int(state.buffers.slot_bytes[read.buffer]))
-    state.totals.reads_ended += 1
-    return _forget_read(state, number)
+def _end_submitted(state: State, numbers: list[int]) -> tuple[list[Read], Ints]:
+    """Take submitted reads out of the state; returns them and their buffers."""
+    reads = _forget_reads(state, numbers)
+    buffers = np.array([read.buffer for read in reads], np.int64)
+    sizes = state.buffers.slot_bytes[buffers].tolist()
+    for read, size in zip(reads, sizes, strict=True):
+        assert read.submitted, "only a submitted read ends"
+        segment, index = state.slots.find(read.slot)
+        segment.in_flight -= 1
+        segment.readers[index] -= 1
+        _count_in_flight(state, read.origin, -size)
+    state.buffers.busy[buffers] &= ~Busy.READING
+    state.totals.reads_ended += len(reads)
+    return reads, buffers
 
 
-def _forget_read(state: State, number: int) -> Read:
-    read = state.reads.pop(number)
-    state.pages.read[read.page] = -1
-    state.pages.references[read.page] -= 1
-    for operation in read.waiters:
-        del state.operations[operation].awaited[number]
-    reservation = state.reservations.get(read.starter)
-    if reservation is not None:
-        reservation.reads.pop(number, None)
-    return read
+def _forget_reads(state: State, numbers: list[int]) -> list[Read]:
+    reads = [state.reads.pop(number) for number in numbers]
+    pages = np.array([read.page for read in reads], np.int64)
+    state.pages.read[pages] = -1
+    state.pages.references[pages] -= 1
+    for number, read in zip(numbers, reads, strict=True):
+        for operation in read.waiters:
+            del state.operations[operation].awaited[number]
+        reservation = state.reservations.get(read.starter)
+        if reservation is not None:
+            reservation.reads.pop(number, None)
+    return reads
 
 
 def stale_completion(state: State, event: facts.StaleCompletion) -> None:

@@ -99,7 +99,7 @@ def _check_slots(state: State) -> None:
             "a written slot is found by its page"
         )
         mine = [slot for slot in state.writing if slot // table.slots_max == number]
-        reading = int(segment.readers.sum())
+        reading = sum(segment.readers)
         assert segment.in_flight == len(mine) + reading, f"segment {number}'s work in flight adds up"
         assert len(set(segment.free)) == len(segment.free), "a free place is free once"
         assert (segment.state[segment.free] == SlotState.FREE).all(), "free places are free"

@@ -34,7 +34,8 @@ class Segment:
     generation: Array
     incarnation: Array
     failures: Array
-    readers: Array
+    readers: list[int]
+    """Reads in flight by place."""
     free: list[int]
     """Free places, used last in, first out."""
 
@@ -58,7 +59,7 @@ def new_segment(slot_bytes: int, segment_bytes: int, slots_max: int, touched: in
         generation=np.zeros(count, np.int64),
         incarnation=np.zeros(count, np.int64),
         failures=np.zeros(count, np.int8),
-        readers=np.zeros(count, np.int32),
+        readers=[0] * count,
         free=list(range(count - 1, -1, -1)),
     )
 
@@ -76,6 +77,10 @@ class SlotTable:
     def place(self, slot: int) -> tuple[int, int]:
         """(segment, index in it)"""
         return divmod(slot, self.slots_max)
+
+    def find(self, slot: int) -> tuple[Segment, int]:
+        """The slot's segment and its place there."""
+        return self.segments[slot // self.slots_max], slot % self.slots_max
 
     def segment_of(self, slot: int) -> Segment:
         return self.segments[slot // self.slots_max]

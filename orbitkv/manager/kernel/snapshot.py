@@ -47,7 +47,7 @@ _BUFFER_COLUMNS = (
     "landed_ns",
     "origin",
 )
-_SEGMENT_COLUMNS = ("state", "page", "generation", "incarnation", "failures", "readers")
+_SEGMENT_COLUMNS = ("state", "page", "generation", "incarnation", "failures")
 _SCALARS = (
     "incarnation",
     "seq",
@@ -89,7 +89,7 @@ class _Image(msgspec.Struct, array_like=True):
     buffer_columns: dict[str, bytes]
     queues: list[tuple[int, int, bytes]]
     superblocks: SuperblocksSnapshot
-    segments: list[tuple[int, int, int, bool, int, dict[str, bytes], list[int]]]
+    segments: list[tuple[int, int, int, bool, int, dict[str, bytes], list[int], list[int]]]
     operations: list[tuple[int, Operation]]
     by_request: list[tuple[int, str, int, int]]
     decisions: list[tuple[int, str, int, Decision]]
@@ -158,7 +158,7 @@ def snapshot(state: State) -> bytes:
 
 def _dump_segment(
     number: int, segment: Segment
-) -> tuple[int, int, int, bool, int, dict[str, bytes], list[int]]:
+) -> tuple[int, int, int, bool, int, dict[str, bytes], list[int], list[int]]:
     columns = {name: getattr(segment, name).tobytes() for name in _SEGMENT_COLUMNS}
     return (
         number,
@@ -168,6 +168,7 @@ def _dump_segment(
         segment.in_flight,
         columns,
         segment.free,
+        segment.readers,
     )
 
 
@@ -195,11 +196,11 @@ def restore(data: bytes) -> State:
     _restore_pages(state, image)
     _restore_buffers(state.buffers, image)
     state.superblocks = Superblocks.restore(image.superblocks)
-    for number, slot_bytes, touched, draining, in_flight, columns, free in image.segments:
+    for number, slot_bytes, touched, draining, in_flight, columns, free, readers in image.segments:
         arrays = {
             name: np.frombuffer(columns[name], dtype).copy()
             for name, dtype in zip(
-                _SEGMENT_COLUMNS, (np.int8, np.int64, np.int64, np.int64, np.int8, np.int32), strict=True
+                _SEGMENT_COLUMNS, (np.int8, np.int64, np.int64, np.int64, np.int8), strict=True
             )
         }
         state.slots.segments[number] = Segment(
@@ -208,6 +209,7 @@ def restore(data: bytes) -> State:
             draining=draining,
             in_flight=in_flight,
             free=free,
+            readers=readers,
             **arrays,
         )
     return state
