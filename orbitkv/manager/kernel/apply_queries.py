@@ -248,7 +248,7 @@ def query_cut(state: State, event: facts.QueryCut) -> None:
     for part, reach in zip(operation.parts, event.reach, strict=True):
         first, end = part.first, start + part.needed
         part.reach = reach
-        low = start + part.first - first
+        low = start + part.first - first if part.needed else start
         assert low >= start and low + part.needed <= end, "a cut only takes away"
         kept.append(np.arange(low, low + part.needed))
         start = end
