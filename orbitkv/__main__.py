@@ -7,39 +7,41 @@ It reads arguments and hands over. What a command needs is imported when it runs
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from orbitkv import __version__
-
-if TYPE_CHECKING:
-    from orbitkv.adapters.client import CacheManagerClient
 
 MISTAKE = 2
 """Exit code for what the user can mend: arguments, settings, paths, a manager that is not there."""
 
 MENDABLE = frozenset(
     {
+        "orbitkv.adapters.client_errors.OrbitError",
         "orbitkv.adapters.errors.AdapterError",
         "orbitkv.config.errors.ConfigError",
         "orbitkv.events.frame.LogError",
         "orbitkv.io.errors.StoreError",
         "orbitkv.io.http.EndpointError",
         "orbitkv.io.listener.ListenError",
+        "orbitkv.manager.shell.recovery.UnreadablePredecessor",
     }
 )
 """Exceptions that tell such a mistake. By name, so that nothing is imported for the sake of its errors."""
 
 
 class _LazyGroup(click.Group):
-    """Builds some commands only when asked for: the options of `serve` are the settings, slow to load."""
+    """Builds some commands only when asked for: their options take a while to load."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.builders: dict[str, Callable[[], click.Command]] = {"serve": _serve_command}
+        self.builders: dict[str, Callable[[], click.Command]] = {
+            "demo": _demo_command,
+            "serve": _serve_command,
+        }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*self.commands, *self.builders})
@@ -47,6 +49,12 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         build = self.builders.get(cmd_name)
         return build() if build else super().get_command(ctx, cmd_name)
+
+
+def _demo_command() -> click.Command:
+    from orbitkv.adapters.demo import command
+
+    return command
 
 
 def _serve_command() -> click.Command:
@@ -116,16 +124,20 @@ def admin(context: click.Context, socket_path: str | None, config_file: Path | N
 @click.pass_obj
 def status(socket_path: Path) -> None:
     """Print the manager's state as JSON."""
-    with _mistakes_told(), _manager(socket_path) as client:
-        click.echo(client.status())
+    from orbitkv.adapters.operator import OperatorClient
+
+    with _mistakes_told(), closing(OperatorClient(socket_path)) as manager:
+        click.echo(manager.status())
 
 
 @admin.command("drop-dram")
 @click.pass_obj
 def drop_dram(socket_path: Path) -> None:
     """Evict every page from DRAM that nothing holds; the SSD keeps its pages."""
-    with _mistakes_told(), _manager(socket_path) as client:
-        click.echo(f"dropped {client.drop_dram()} pages")
+    from orbitkv.adapters.operator import OperatorClient
+
+    with _mistakes_told(), closing(OperatorClient(socket_path)) as manager:
+        click.echo(f"dropped {manager.drop_dram()} pages")
 
 
 @admin.command("release-process")
@@ -138,22 +150,13 @@ def release_process(socket_path: Path, process: int, yes: bool) -> None:
     Needed only where the host cannot tell the manager itself. Wrong, it lets memory be reused under a
     reader.
     """
+    from orbitkv.adapters.operator import OperatorClient
+
     if not yes:
         click.confirm(f"Is process {process} gone for certain?", abort=True)
-    with _mistakes_told(), _manager(socket_path) as client:
-        client.release_process(process)
+    with _mistakes_told(), closing(OperatorClient(socket_path)) as manager:
+        manager.release_process(process)
         click.echo(f"released process {process}")
-
-
-@contextmanager
-def _manager(socket_path: Path) -> Iterator["CacheManagerClient"]:
-    from orbitkv.adapters.client import CacheManagerClient
-
-    client = CacheManagerClient(socket_path, instance="admin")
-    try:
-        yield client
-    finally:
-        client.close()
 
 
 @contextmanager
