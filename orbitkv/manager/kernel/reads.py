@@ -136,18 +136,16 @@ def _next_batch(state: State) -> list[int]:
     """The queue's next reads of one size that fit in flight together."""
     batch: list[int] = []
     footprint = -1
-    in_flight = state.foreground_bytes_in_flight
-    total = in_flight + state.background_bytes_in_flight
+    total = state.foreground_bytes_in_flight + state.background_bytes_in_flight
     for number in state.read_queue:
         read = state.reads[number]
         if footprint >= 0 and read.footprint_bytes != footprint:
             break
         footprint = read.footprint_bytes
         size = image_bytes(footprint)
-        if total + size > state.config.ssd_inflight_bytes_max and in_flight:
+        if total and total + size > state.config.ssd_inflight_bytes_max:
             break
         batch.append(number)
-        in_flight += size
         total += size
     return batch
 

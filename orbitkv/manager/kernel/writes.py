@@ -85,9 +85,8 @@ def _next_batch(state: State) -> list[int]:
         if size >= 0 and slot_bytes != size:
             break
         size = slot_bytes
-        if background and (
-            background + size > background_max or total + size > config.ssd_inflight_bytes_max
-        ):
+        over_share = background and background + size > background_max
+        if over_share or (total and total + size > config.ssd_inflight_bytes_max):
             break
         batch.append(buffer)
         background += size
