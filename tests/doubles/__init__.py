@@ -11,7 +11,7 @@ from tests.doubles.clock import SettableClock
 from tests.doubles.faults import StoreFaults
 from tests.doubles.journal import MemoryJournal
 from tests.doubles.medium import Medium
-from tests.doubles.pool import MemoryPool
+from tests.doubles.pool import PlainPool
 from tests.doubles.store import MemoryStore
 
 __all__ = [
@@ -19,8 +19,8 @@ __all__ = [
     "Medium",
     "MemoryCarrier",
     "MemoryJournal",
-    "MemoryPool",
     "MemoryStore",
+    "PlainPool",
     "SettableClock",
     "StoreFaults",
 ]

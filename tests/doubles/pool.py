@@ -5,7 +5,7 @@ import os
 import trio
 
 
-class MemoryPool:
+class PlainPool:
     """Implements `ports.Pool`."""
 
     def __init__(self, pool_bytes: int) -> None:

@@ -22,7 +22,7 @@ from orbitkv.manager.ports import (
     Pool,
     SliceCopy,
 )
-from tests.doubles import CompletionFault, MemoryCarrier, MemoryJournal, MemoryPool, SettableClock
+from tests.doubles import CompletionFault, MemoryCarrier, MemoryJournal, PlainPool, SettableClock
 
 # --- carrier ------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ def test_a_crash_loses_what_was_not_written():
 
 
 def test_a_pool_prepares_stalls_and_fails():
-    pool = MemoryPool(8192)
+    pool = PlainPool(8192)
     port: Pool = pool
     pool.failures[1] = OSError(12, "no memory")
     pool.stall()

@@ -15,7 +15,6 @@ This file does no I/O, knows no page and no key, and never waits.
 from array import array
 from collections.abc import Iterable, Sequence
 
-import attrs
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +22,11 @@ import numpy.typing as npt
 from orbitkv.events.ids import ALIGNMENT_BYTES
 
 
-@attrs.define(slots=True)
-class Plan:
+class Plan(msgspec.Struct):
     """What has to become true, in this order: `carve` these superblocks, then `take` these offsets.
 
-    Not frozen, because a frozen attrs class costs 0.3 us more to make, a fifth of an allocation.
+    A msgspec struct although it never leaves memory: an attrs class takes twice as long to make, which
+    would be a tenth of an allocation.
     """
 
     carve: list[int]
@@ -72,7 +71,7 @@ class Superblocks:
         count = pool_bytes // superblock_bytes
         self.pool_bytes = pool_bytes
         self.superblock_bytes = superblock_bytes
-        self._carved = array("Q", bytes(8 * count))
+        self._carved = [0] * count
         self._free = array("I", range(count - 1, -1, -1))
         self._room: dict[int, list[int]] = {}
         self._stacks: list[array[int]] = [array("Q") for _ in range(count)]
@@ -121,7 +120,7 @@ class Superblocks:
     def plan(self, slot_bytes: int, count: int) -> Plan | None:
         """Where `count` slots would come from, all or nothing; None when they do not fit now."""
         room = self._room.get(slot_bytes, ())
-        if count == 1 and room:  # by far the most frequent question
+        if room and count == 1:  # by far the most frequent question
             return Plan([], [self._stacks[room[-1]][-1]])
         offsets: list[int] = []
         missing = count
@@ -152,8 +151,9 @@ class Superblocks:
         count = self.slots_per_superblock(slot_bytes)
         assert count, f"a slot of {slot_bytes} bytes is larger than a superblock"
         assert slot_bytes % ALIGNMENT_BYTES == 0, f"a slot of {slot_bytes} bytes is not aligned"
-        next_free = self._free.pop() if self._free else None
+        next_free = self._free[-1] if self._free else None
         assert next_free == superblock, f"superblock {superblock} is not the next free one, {next_free} is"
+        self._free.pop()
         base = superblock * self.superblock_bytes
         self._carved[superblock] = slot_bytes
         self._stacks[superblock] = array("Q", range(base + (count - 1) * slot_bytes, base - 1, -slot_bytes))
@@ -189,7 +189,7 @@ class Superblocks:
             self._used_bytes -= slot_bytes
             stack = stacks[superblock]
             if not stack:
-                self._room.setdefault(slot_bytes, []).append(superblock)
+                self._room[slot_bytes].append(superblock)
             stack.append(offset)
             if len(stack) == size // slot_bytes:
                 self._empty[superblock] = None
@@ -210,7 +210,7 @@ class Superblocks:
         return SuperblocksSnapshot(
             self.pool_bytes,
             self.superblock_bytes,
-            self._carved.tobytes(),
+            array("Q", self._carved).tobytes(),
             self._free.tobytes(),
             tuple((size, array("I", room).tobytes()) for size, room in sorted(self._room.items()) if room),
             tuple((number, stack.tobytes()) for number, stack in enumerate(self._stacks) if stack),
@@ -219,9 +219,10 @@ class Superblocks:
     @classmethod
     def restore(cls, snapshot: SuperblocksSnapshot) -> "Superblocks":
         new = cls(snapshot.pool_bytes, snapshot.superblock_bytes)
-        new._carved = array("Q", snapshot.carved)
+        new._carved = list(array("Q", snapshot.carved))
         new._free = array("I", snapshot.free)
-        new._room = {size: list(array("I", room)) for size, room in snapshot.room}
+        new._room = {slot_bytes: [] for slot_bytes in new._carved if slot_bytes}
+        new._room |= {slot_bytes: list(array("I", room)) for slot_bytes, room in snapshot.room}
         for superblock, offsets in snapshot.free_slots:
             new._stacks[superblock] = array("Q", offsets)
         for superblock, slot_bytes in enumerate(new._carved):
