@@ -117,6 +117,7 @@ def save_plan(state: State, command: BeginSave) -> list[int]:
         save = state.saves.get(buffer)
         wanted = (
             save is not None
+            and state.pages.buffer[number] < 0  # else the command dropped it as resident
             and session.rank in layout.fills
             and save.instance == session.instance
             and session.rank not in save.filled
