@@ -148,6 +148,8 @@ class SaveDrop(IntEnum):
     DISCONNECTED = 6
     SOURCE_GONE = 7
     SHUTDOWN = 8
+    DEGRADED = 9
+    """The log's disk takes no more; only the answer on the wire says so, there is no record."""
 
 
 class WriteDrop(IntEnum):

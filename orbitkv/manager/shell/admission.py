@@ -1,0 +1,50 @@
+"""Whether new work is let in, as far as the log decides it.
+
+While the log's disk takes no more, new queries are answered as misses and new saves are dropped, both
+without a record. Everything that ends something (completions, syncs, releases, closes) still goes
+through, its records waiting in the journal's memory, so that nothing leaks and the room is kept for it.
+"""
+
+from collections import OrderedDict
+
+import attrs
+
+from orbitkv.manager.ports import Journal
+
+UNLOGGED_REMEMBERED_MAX = 4096
+
+RequestKey = tuple[int, str, int]
+"""(instance, request, attempt)"""
+
+
+@attrs.define(slots=True)
+class Admission:
+    journal: Journal
+    lag_bytes_max: int
+    unlogged_queries: int = 0
+    """Queries answered as misses without a record."""
+    unlogged_save_pages: int = 0
+    """Pages dropped without a record."""
+    _missed: "OrderedDict[RequestKey, None]" = attrs.field(factory=OrderedDict)
+
+    @property
+    def stopped(self) -> str:
+        """Why nothing is let in, in words; empty while it is."""
+        if self.journal.trouble:
+            return self.journal.trouble
+        if self.journal.lag_bytes > self.lag_bytes_max:
+            return (
+                f"{self.journal.lag_bytes} bytes of log wait for the disk, more than log_lag_bytes_max = "
+                f"{self.lag_bytes_max}; put log_path on a faster disk, or raise the setting"
+            )
+        return ""
+
+    def miss_unlogged(self, key: RequestKey) -> None:
+        self.unlogged_queries += 1
+        self._missed[key] = None
+        if len(self._missed) > UNLOGGED_REMEMBERED_MAX:
+            self._missed.popitem(last=False)
+
+    def was_missed_unlogged(self, key: RequestKey) -> bool:
+        """One decision for all ranks: who asks for the same request later gets the same answer."""
+        return key in self._missed
