@@ -58,12 +58,16 @@ def _blocked(state: State, instance: Instance, charge: int) -> bool | None:
 
 def _waits_behind(state: State, instance: int) -> bool:
     """Nobody overtakes a demand that waits for the global budget, or one of the same instance."""
+    stopped: set[int] = set()
     for number in state.waiting:
         operation = state.operations[number]
         if operation.instance == instance:
             return True
+        if operation.instance in stopped:
+            continue
         if _blocked(state, state.instances[operation.instance], operation.charge_bytes) is not True:
             return True
+        stopped.add(operation.instance)
     return False
 
 
@@ -110,14 +114,14 @@ def _grant(turn: Turn, number: int, parts: Sequence[Part]) -> None:
             turn.emit(QueryGranted(number, charge_bytes, (len(hits),), b"", pack(hits)))
             _promote(turn, hits)
             return
-    seen = [_look_up(state, part.pages) for part in parts]
+    seen = [_look_up(state, part.pages, bool(part.unknown)) for part in parts]
     bounds = reach([(p.page_tokens, p.trailing, s.available) for p, s in zip(parts, seen, strict=True)])
     for part, bound in zip(parts, bounds, strict=True):
         part.reach = bound
     needed = [slice(part.first, part.reach) for part in parts]
-    pages = np.concatenate([part.pages[span] for part, span in zip(parts, needed, strict=True)])
-    buffers = np.concatenate([s.buffers[span] for s, span in zip(seen, needed, strict=True)])
-    reading = np.concatenate([s.reading[span] for s, span in zip(seen, needed, strict=True)])
+    pages = _joined([part.pages[span] for part, span in zip(parts, needed, strict=True)])
+    buffers = _joined([s.buffers[span] for s, span in zip(seen, needed, strict=True)])
+    reading = _joined([s.reading[span] for s, span in zip(seen, needed, strict=True)])
     in_dram = np.flatnonzero(buffers >= 0)
     hits = buffers[in_dram]
     positions = b"" if len(hits) == len(pages) else pack(in_dram)
@@ -132,6 +136,10 @@ def _grant(turn: Turn, number: int, parts: Sequence[Part]) -> None:
         turn.reads_wanted = True
 
 
+def _joined(arrays: list[Ints]) -> Ints:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
 @attrs.frozen(slots=True)
 class _Seen:
     """What a lookup finds, by page; -1 for none."""
@@ -141,12 +149,16 @@ class _Seen:
     available: Available
 
 
-def _look_up(state: State, pages: Ints) -> _Seen:
+def _look_up(state: State, pages: Ints, unknown: bool) -> _Seen:
+    table = state.pages
+    if not unknown:
+        buffers, reading, slots = table.buffer[pages], table.read[pages], table.slot[pages]
+        return _Seen(buffers, reading, (buffers >= 0) | (reading >= 0) | (slots >= 0))
     missing = pages == NONE
     known = np.where(missing, 0, pages)
-    buffers = np.where(missing, -1, state.pages.buffer[known])
-    reading = np.where(missing, -1, state.pages.read[known])
-    slots = np.where(missing, -1, state.pages.slot[known])
+    buffers = np.where(missing, -1, table.buffer[known])
+    reading = np.where(missing, -1, table.read[known])
+    slots = np.where(missing, -1, table.slot[known])
     return _Seen(buffers, reading, (buffers >= 0) | (reading >= 0) | (slots >= 0))
 
 

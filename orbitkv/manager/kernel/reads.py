@@ -21,7 +21,7 @@ from orbitkv.events.facts import (
 )
 from orbitkv.events.geometry import image_bytes
 from orbitkv.events.outcomes import Origin, PageClass, ReadOutcome, Refusal, SlotEnd
-from orbitkv.manager.kernel.columns import EMPTY, pack, unpack
+from orbitkv.manager.kernel.columns import lowest, pack, unpack
 from orbitkv.manager.kernel.interest import cut, drop_reads
 from orbitkv.manager.kernel.reclaim import allocate
 from orbitkv.manager.kernel.state import Read, State
@@ -30,57 +30,54 @@ from orbitkv.manager.kernel.turn import Refuse, Turn
 
 def complete_reads(turn: Turn, command: CompleteReads) -> None:
     numbers = unpack(command.reads).tolist()
-    if (
-        not len(numbers)
-        == len(command.outcomes)
-        == len(command.read_bytes) // 4
-        == len(command.elapsed_us) // 4
-    ):
+    sizes = {len(numbers), len(command.outcomes), len(command.read_bytes) / 4, len(command.elapsed_us) / 4}
+    if len(sizes) > 1:
         raise Refuse(Refusal.MALFORMED, "the columns of a completion must have equal lengths")
     state = turn.state
     landed: list[int] = []
     failed: list[int] = []
     seen: set[int] = set()
-    stale = 0
-    for place, (number, outcome) in enumerate(zip(numbers, command.outcomes, strict=True)):
+    for place, number in enumerate(numbers):
         read = state.reads.get(number)
-        if read is None or not read.submitted or number in seen:
-            stale += 1
-            continue
-        seen.add(number)
-        (landed if outcome == ReadOutcome.WHOLE else failed).append(place)
+        if read is not None and read.submitted and number not in seen:
+            seen.add(number)
+            (failed if command.outcomes[place] else landed).append(place)
+    stale = len(numbers) - len(seen)
     if stale:
         turn.emit(StaleCompletion("read", stale))
     if landed:
-        _land(turn, command, landed)
+        _land(turn, command if len(landed) == len(numbers) else _picked(command, landed))
     if failed:
-        _fail(turn, command, failed)
+        _fail(turn, _picked(command, failed))
     turn.reads_wanted = turn.writes_wanted = True
 
 
-def _land(turn: Turn, command: CompleteReads, places: list[int]) -> None:
+def _picked(command: CompleteReads, places: list[int]) -> CompleteReads:
+    return CompleteReads(
+        pack(unpack(command.reads)[places]),
+        bytes(command.outcomes[place] for place in places),
+        pack(unpack(command.read_bytes)[places]),
+        pack(unpack(command.elapsed_us)[places]),
+    )
+
+
+def _land(turn: Turn, landed: CompleteReads) -> None:
     state = turn.state
-    numbers = [int(n) for n in unpack(command.reads)[places]]
-    reads = [state.reads[number] for number in numbers]
+    reads = [state.reads[number] for number in unpack(landed.reads).tolist()]
+    indexed = state.pages.buffer[np.array([read.page for read in reads], np.int64)].tolist()
     retained: list[int] = []
     reclaimable: dict[Origin, list[int]] = {}
     unindexed: list[int] = []
-    for read in reads:
-        if state.pages.buffer[read.page] >= 0:
+    for read, present in zip(reads, indexed, strict=True):
+        if present >= 0:
             unindexed.append(read.buffer)
-        elif read.waiters and read.origin == Origin.DEMAND:
+        elif read.waiters and not read.origin:  # Origin.DEMAND
             retained.append(read.buffer)
         else:
             reclaimable.setdefault(read.origin, []).append(read.buffer)
         turn.answerable.update(dict.fromkeys(read.waiters))
         turn.reservations[read.starter] = None
-    turn.emit(
-        ReadsLanded(
-            pack(numbers),
-            pack(unpack(command.read_bytes)[places]),
-            pack(unpack(command.elapsed_us)[places]),
-        )
-    )
+    turn.emit(ReadsLanded(landed.reads, landed.read_bytes, landed.elapsed_us))
     if retained:
         turn.emit(PagesInserted(pack(retained), PageClass.RETAINED, Origin.DEMAND))
     for origin, buffers in reclaimable.items():
@@ -89,10 +86,10 @@ def _land(turn: Turn, command: CompleteReads, places: list[int]) -> None:
         turn.released.append(np.array(unindexed, np.int64))
 
 
-def _fail(turn: Turn, command: CompleteReads, places: list[int]) -> None:
+def _fail(turn: Turn, ended: CompleteReads) -> None:
     state = turn.state
-    numbers = [int(n) for n in unpack(command.reads)[places]]
-    outcomes = bytes(command.outcomes[place] for place in places)
+    numbers = unpack(ended.reads).tolist()
+    outcomes = ended.outcomes
     reads = [state.reads[number] for number in numbers]
     waiting = {operation: None for read in reads for operation in read.waiters}
     failed = [dict(read.waiters) for read in reads]
@@ -135,32 +132,32 @@ def pump_reads(turn: Turn) -> None:
 def _next_batch(state: State) -> list[int]:
     """The queue's next reads of one size that fit in flight together."""
     batch: list[int] = []
-    footprint = -1
-    total = state.foreground_bytes_in_flight + state.background_bytes_in_flight
+    reads = state.reads
+    footprint = reads[next(iter(state.read_queue))].footprint_bytes
+    size = image_bytes(footprint)
+    in_flight = state.foreground_bytes_in_flight
+    room = state.config.ssd_inflight_bytes_max - in_flight - state.background_bytes_in_flight
     for number in state.read_queue:
-        read = state.reads[number]
-        if footprint >= 0 and read.footprint_bytes != footprint:
-            break
-        footprint = read.footprint_bytes
-        size = image_bytes(footprint)
-        if total and total + size > state.config.ssd_inflight_bytes_max:
+        if reads[number].footprint_bytes != footprint or (size > room and in_flight):
             break
         batch.append(number)
-        total += size
+        in_flight += size
+        room -= size
     return batch
 
 
 def _submit(turn: Turn, batch: list[int]) -> None:
     state = turn.state
-    lost = [n for n in batch if state.pages.slot[state.reads[n].page] < 0]
-    batch = [n for n in batch if state.pages.slot[state.reads[n].page] >= 0]
-    buffers = EMPTY
-    if batch:
-        first = state.reads[batch[0]]
-        pages = np.array([state.reads[n].page for n in batch], np.int64)
-        buffers = allocate(turn, pages, first.footprint_bytes, first.starter)
-        slots = state.pages.slot[pages[: len(buffers)]]
-        if len(buffers):
-            turn.emit(ReadsSubmitted(pack(batch[: len(buffers)]), pack(buffers), pack(slots), Origin.DEMAND))
-    drop_reads(turn, lost, no_room=False)
-    drop_reads(turn, batch[len(buffers) :], no_room=True)
+    pages = np.array([state.reads[number].page for number in batch], np.int64)
+    slots = state.pages.slot[pages]
+    if lowest(slots) < 0:  # a segment was reclaimed while its pages were in the queue
+        lost = [number for number, slot in zip(batch, slots.tolist(), strict=True) if slot < 0]
+        drop_reads(turn, lost, no_room=False)
+        return
+    first = state.reads[batch[0]]
+    buffers = allocate(turn, pages, first.footprint_bytes, first.starter)
+    fitting = len(buffers)
+    if fitting:
+        reads = pack(batch[:fitting])
+        turn.emit(ReadsSubmitted(reads, pack(buffers), pack(slots[:fitting]), Origin.DEMAND))
+    drop_reads(turn, batch[fitting:], no_room=True)
