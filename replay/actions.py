@@ -321,7 +321,8 @@ class Actions:
             session, group, pages, unknown, uncredited_pages=int(self.random.random() < 0.1)
         )
         if isinstance(self.host.send(command), Record):
-            buffers = [buffer for buffer in save_plan(self.host.state, command) if buffer != NONE_U32]
+            given = [buffer for buffer in save_plan(self.host.state, command) if buffer != NONE_U32]
+            buffers = [(buffer, int(self.host.state.buffers.generation[buffer])) for buffer in given]
             if buffers:
                 engine.plans.append(SavePlan(rank, group, session, buffers))
 
@@ -335,14 +336,20 @@ class Actions:
         count = len(plan.buffers) if self.random.random() < 0.8 else self.random.randint(1, len(plan.buffers))
         shape = next(shape for shape in engine.groups if shape.group == plan.group)
         offsets = staging_offsets(count, shape.payload_bytes)
-        self.host.send(commands.CommitSave(plan.session, u32(plan.buffers[:count]), u64(offsets)))
+        buffers = [self._still_given(*given) for given in plan.buffers[:count]]
+        self.host.send(commands.CommitSave(plan.session, u32(buffers), u64(offsets)))
         if count < len(plan.buffers):
             engine.plans.append(SavePlan(plan.rank, plan.group, plan.session, plan.buffers[count:]))
 
     def abort_save(self, engine: Engine) -> None:
         if engine.plans:
             plan = engine.plans.pop(self.random.randrange(len(engine.plans)))
-            self.host.send(commands.AbortSave(plan.session, u32(plan.buffers)))
+            buffers = [self._still_given(*given) for given in plan.buffers]
+            self.host.send(commands.AbortSave(plan.session, u32(buffers)))
+
+    def _still_given(self, buffer: int, generation: int) -> int:
+        """A plan outlives its save when another rank gave it up; its buffer may be another page's by now."""
+        return buffer if int(self.host.state.buffers.generation[buffer]) == generation else NONE_U32
 
     # --- the operator, and trouble --------------------------------------------------------------------
 

@@ -83,7 +83,8 @@ class SavePlan:
     rank: int
     group: int
     session: int
-    buffers: list[int]
+    buffers: list[tuple[int, int]]
+    """(buffer, generation): a buffer's number is used again, its generation never is."""
 
 
 @attrs.define

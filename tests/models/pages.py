@@ -206,19 +206,40 @@ def _goes_first(gone: Buffer, other: Buffer) -> bool:
 
 
 def allocation_failed(books: Books, event: facts.AllocationFailed, record: Record) -> None:
-    assert books.config is not None
+    require(event.requested_bytes > 0, "a failed allocation says what it wanted", event=event)
+    footprint = _wanted_footprint(books, event, record)
     spared = [
         buffer.number
         for buffer in books.buffers.values()
-        if buffer.indexed and buffer.slot_bytes >= event.requested_bytes and not books.holders(buffer.number)
+        if buffer.indexed and buffer.footprint_bytes == footprint and not books.holders(buffer.number)
     ]
     require(not spared, "room is refused only when nothing is left to evict", event=event, spared=spared)
-    free = [
-        number
-        for number in range(books.config.pool_bytes // books.config.superblock_bytes)
-        if number not in books.superblocks
-    ]
-    require(not free, "room is refused only when no superblock is free", event=event, free=free)
+
+
+def _wanted_footprint(books: Books, event: facts.AllocationFailed, record: Record) -> int | None:
+    """Of the pages that found no room; None where the facts leave it open."""
+    if event.operation:
+        operation = books.operations[event.operation]
+        groups, instance = operation.part_groups, operation.instance
+    elif isinstance(record.cause, commands.BeginSave):
+        session = books.sessions[record.cause.session]
+        assert session.instance is not None
+        groups, instance = [record.cause.group], session.instance
+    else:
+        return None
+    return books.instances[instance].footprints[groups[0]] if len(groups) == 1 else None
+
+
+def no_superblock_was_left(books: Books, record: Record) -> None:
+    """After a record in which room was refused: every free superblock was taken first."""
+    refused = [event for event in record.events if isinstance(event, facts.AllocationFailed)]
+    freed = any(isinstance(event, facts.BuffersFreed) for event in record.events)
+    if not refused or freed:
+        return
+    assert books.config is not None
+    superblocks = range(books.config.pool_bytes // books.config.superblock_bytes)
+    free = [number for number in superblocks if number not in books.superblocks]
+    require(not free, "room is refused only when no superblock is free", refused=refused, free=free)
 
 
 HANDLERS: dict[type, Handler] = {

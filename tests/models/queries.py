@@ -107,8 +107,10 @@ def query_waiting(books: Books, event: facts.QueryWaiting, record: Record) -> No
     operation.waiting = True
 
 
-def _ahead(books: Books, operation: Operation) -> list[Operation]:
-    return [other for other in books.waiting_operations() if other.opened_seq < operation.opened_seq]
+def _ahead(books: Books, operation: Operation) -> bool:
+    """Somebody of its own instance waits already, or somebody whom nobody may pass."""
+    mine = [other for other in books.waiting_operations() if other.instance == operation.instance]
+    return bool(mine or first_in_line(books))
 
 
 def budget_limit(books: Books) -> int:
@@ -116,28 +118,31 @@ def budget_limit(books: Books) -> int:
     return min(settings(books).query_budget_bytes, settings(books).instance_query_budget_bytes)
 
 
+def first_in_line(books: Books) -> list[Operation]:
+    """Waiting demands that nobody may pass: an instance's own limit stops only that instance's demands."""
+    stopped: set[int] = set()
+    line = []
+    for operation in books.waiting_operations():
+        reserved = books.reserved_bytes(operation.instance) + operation.asked_charge_bytes
+        if reserved > settings(books).instance_query_budget_bytes:
+            stopped.add(operation.instance)
+        if operation.instance not in stopped:
+            line.append(operation)
+    return line
+
+
 def fits(books: Books, operation: Operation) -> bool:
-    """Whether the demand would fit both budgets now."""
+    """Whether the demand would fit the global budget now."""
     total = books.reserved_bytes() + operation.asked_charge_bytes
-    return total <= settings(books).query_budget_bytes and not _blocked_by_instance(books, operation)
-
-
-def _blocked_by_instance(books: Books, operation: Operation) -> bool:
-    """Others may pass a demand that its own instance's limit keeps waiting."""
-    reserved = books.reserved_bytes(operation.instance) + operation.asked_charge_bytes
-    return reserved > settings(books).instance_query_budget_bytes
+    return total <= settings(books).query_budget_bytes
 
 
 def query_granted(books: Books, event: facts.QueryGranted, record: Record) -> None:
     operation = books.operations[event.operation]
     require(not operation.granted and not operation.answered, "a demand is granted once", event=event)
-    for earlier in _ahead(books, operation):
-        require(
-            _blocked_by_instance(books, earlier),
-            "waiting demands are granted in the order of their asking",
-            granted=operation.number,
-            still_waiting=earlier.number,
-        )
+    passed = [earlier.number for earlier in first_in_line(books) if earlier.opened_seq < operation.opened_seq]
+    rule = "waiting demands are granted in the order of their asking"
+    require(not passed, rule, granted=operation.number, still_waiting=passed)
     within = all(reach <= size for reach, size in zip(event.reach, operation.part_sizes, strict=True))
     require(within, "a grant reaches no further than the question", event=event)
     operation.granted, operation.waiting = True, False

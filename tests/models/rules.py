@@ -6,7 +6,8 @@ from orbitkv.events import commands
 from orbitkv.events.outcomes import Origin, Share
 from orbitkv.events.record import Record
 from tests.models.books import Books, Operation
-from tests.models.queries import fits, within_budgets
+from tests.models.pages import no_superblock_was_left
+from tests.models.queries import first_in_line, fits, within_budgets
 from tests.models.saves import missing_slices
 from tests.models.story import require
 
@@ -62,7 +63,7 @@ def _charge_is_right(books: Books, operation: Operation) -> None:
 
 
 def the_first_waiting_demand_does_not_fit(books: Books, record: Record) -> None:
-    for operation in books.waiting_operations()[:1]:
+    for operation in first_in_line(books)[:1]:
         require(
             not fits(books, operation), "a waiting demand is granted when it fits", operation=operation.number
         )
@@ -129,7 +130,13 @@ def bytes_in_flight_are_bounded(books: Books, record: Record) -> None:
     most = books.config.ssd_inflight_bytes_max
     background = most - books.config.ssd_foreground_reserved_bytes
     total = sum(demand) + sum(rest)
-    require(total <= most or len(demand) + len(rest) == 1, "ssd_inflight_bytes_max holds", bytes=total)
+    require(
+        total <= most or len(demand) + len(rest) == 1,
+        "ssd_inflight_bytes_max holds",
+        bytes=total,
+        writes=books.writes_in_flight,
+        reads=list(books.reads_in_flight()),
+    )
     require(
         sum(rest) <= background or len(rest) == 1, "the foreground's reserve is kept", background=sum(rest)
     )
@@ -236,6 +243,7 @@ BETWEEN_RECORDS: tuple[Callable[[Books, Record], None], ...] = (
     the_cap_holds,
     a_sweep_leaves_nothing_overdue,
     drop_dram_leaves_only_held_pages,
+    no_superblock_was_left,
 )
 
 
