@@ -1,4 +1,8 @@
-"""The page file: fixed segments, allocated whole when they are formatted, never beyond the capacity."""
+"""The page file: fixed segments, allocated whole when they are formatted, never beyond the capacity.
+
+The cap is on the file's length, and so on its data. What a file system notes about where the data lies
+(ext4: a block per 340 fragments) and the directory come on top: some hundredths of a percent.
+"""
 
 import errno
 import os

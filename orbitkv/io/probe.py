@@ -5,6 +5,7 @@ and does the store's file system take an aligned O_DIRECT write and give it back
 what the host refuses is an error; `auto` falls back and says so.
 """
 
+import errno
 import mmap
 import os
 import tempfile
@@ -103,6 +104,8 @@ def why_no_direct(path: Path) -> str:
     try:
         return _try_direct(name)
     except OSError as refused:
+        if refused.errno in (errno.ENOSPC, errno.EDQUOT):
+            return ""  # a full disk says nothing against O_DIRECT, and may hold a store that is complete
         return refused.strerror or "it gave no reason"
     finally:
         os.unlink(name)

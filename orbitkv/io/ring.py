@@ -105,6 +105,8 @@ class RingEngine:
         return descriptor
 
     def submit(self, reads: Sequence[PageRead], writes: Sequence[PageWrite]) -> None:
+        within = len(self._pending) + len(reads) + len(writes)
+        assert within <= TRANSFERS_MAX, f"{within} transfers in flight, more than {TRANSFERS_MAX}"
         now_ns = time.monotonic_ns()
         self._prepare(liburing.io_uring_prep_readv, reads, now_ns)
         self._prepare(liburing.io_uring_prep_writev, writes, now_ns)
@@ -134,7 +136,6 @@ class RingEngine:
     def _prepare(self, prepare: Callable[..., None], transfers: Sequence[Transfer], now_ns: int) -> None:
         for transfer in transfers:
             sqe = liburing.io_uring_get_sqe(self._ring)
-            assert sqe is not None, f"more than {TRANSFERS_MAX} transfers in flight"
             iovec = self._iovec(transfer.pool_offset, transfer.image_bytes)
             prepare(sqe, self._descriptor, iovec, transfer.file_offset)
             if self._sqe_flags:

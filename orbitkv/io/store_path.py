@@ -12,6 +12,7 @@ from pathlib import Path
 from orbitkv.io.errors import StoreError
 
 LOCK_NAME = "lock"
+_HOLDER_BYTES = 20
 _MEND = "set ssd_path to a directory on a local disk that this user can write"
 
 
@@ -21,18 +22,27 @@ class StoreClaim:
     def __init__(self, path: Path) -> None:
         self.path = path
         _make_directory(path)
-        self._descriptor = _open_lock(path / LOCK_NAME)
+        self._descriptor = _open_lock(path)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as refused:
-            holder = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
+            self._lock()
+        except BaseException:
             os.close(self._descriptor)
-            raise _lock_error(path, refused, holder) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+            raise
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as refused:
+            holder = os.pread(self._descriptor, _HOLDER_BYTES, 0).decode("ascii", "replace").strip()
+            raise _lock_error(self.path, refused, holder) from None
+        try:
+            # Always as long, so that an old lock file on a full disk is overwritten in place.
+            os.pwrite(self._descriptor, b"%-*d\n" % (_HOLDER_BYTES - 1, os.getpid()), 0)
+        except OSError as refused:
+            raise StoreError(f"the SSD path {self.path} {path_trouble(refused)}") from None
 
 
 def _make_directory(path: Path) -> None:
@@ -52,9 +62,9 @@ def _make_directory(path: Path) -> None:
 
 def _open_lock(path: Path) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as refused:
-        raise StoreError(f"the SSD path {path.parent} {path_trouble(refused)}") from None
+        raise StoreError(f"the SSD path {path} {path_trouble(refused)}") from None
 
 
 def path_trouble(refused: OSError) -> str:

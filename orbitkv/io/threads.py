@@ -42,9 +42,10 @@ class ThreadEngine:
         return self._doorbell.fileno()
 
     def submit(self, reads: Sequence[PageRead], writes: Sequence[PageWrite]) -> None:
+        within = self._in_flight + len(reads) + len(writes)
+        assert within <= TRANSFERS_MAX, f"{within} transfers in flight, more than {TRANSFERS_MAX}"
         now_ns = time.monotonic_ns()
-        self._in_flight += len(reads) + len(writes)
-        assert self._in_flight <= TRANSFERS_MAX, f"more than {TRANSFERS_MAX} transfers in flight"
+        self._in_flight = within
         self._start_threads()
         transfers: tuple[Transfer, ...] = (*reads, *writes)
         for transfer in transfers:

@@ -1,39 +1,24 @@
-"""What the tests of the SSD side share: an aligned pool, page identities, sealed images."""
+"""What the tests of the SSD side share: a pool, page identities, sealed images, transfers, a small store."""
 
-import ctypes
-import mmap
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from orbitkv.events.ids import TRAILER_BYTES
 from orbitkv.io.image import seal
-from orbitkv.manager.ports import PageIdentity
+from orbitkv.io.memory import MemoryPool
+from orbitkv.io.store import SsdStore, open_store
+from orbitkv.manager.ports import PageIdentity, PageRead, PageWrite
 
 BLOCK = 4096
 HUGE_PAGE = 2 << 20
+IMAGE = 3 * BLOCK + TRAILER_BYTES
+"""Bytes of the test pages' images, and of their slots."""
+SEGMENT = 16 * IMAGE
+SLOTS_MAX = 64
 
 
-@contextmanager
-def aligned_pool(size_bytes: int) -> Iterator[memoryview]:
-    """A shared mapping of a memfd whose first byte is 2 MiB-aligned."""
-    descriptor = os.memfd_create("test-pool")
-    os.ftruncate(descriptor, size_bytes)
-    reserve = mmap.mmap(-1, size_bytes + HUGE_PAGE)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(reserve))
-    address = -(-base // HUGE_PAGE) * HUGE_PAGE
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    shared_fixed = mmap.MAP_SHARED | 0x10
-    mapped = libc.mmap(address, size_bytes, mmap.PROT_READ | mmap.PROT_WRITE, shared_fixed, descriptor, 0)
-    assert mapped == address, os.strerror(ctypes.get_errno())
-    try:
-        yield memoryview((ctypes.c_ubyte * size_bytes).from_address(address)).cast("B")
-    finally:
-        # The reservation's own unmapping takes the shared pages laid over it along.
-        os.close(descriptor)
+def make_pool(size_bytes: int = HUGE_PAGE) -> memoryview:
+    """Writable and 2 MiB-aligned; lives as long as a view of it."""
+    return MemoryPool(size_bytes, HUGE_PAGE).view
 
 
 def identity_of(number: int, *, generation: int = 1, incarnation: int = 1, group: int = 0) -> PageIdentity:
@@ -54,6 +39,50 @@ def fill_page(image: memoryview, identity: PageIdentity) -> None:
         block = stamp + at.to_bytes(8, "little")
         image[at : at + len(block)] = block
     seal(image, identity)
+
+
+def place(pool: memoryview, number: int) -> memoryview:
+    return pool[number * IMAGE : (number + 1) * IMAGE]
+
+
+def read_of(token: int, slot: int, identity: PageIdentity, *, into: int, foreground: bool = True) -> PageRead:
+    """Slots are numbered through here: segment slot // 16, index slot % 16."""
+    return PageRead(
+        token=token,
+        slot=slot,
+        file_offset=slot * IMAGE,
+        pool_offset=into * IMAGE,
+        image_bytes=IMAGE,
+        identity=identity,
+        foreground=foreground,
+    )
+
+
+def write_of(token: int, slot: int, identity: PageIdentity, *, out_of: int) -> PageWrite:
+    return PageWrite(
+        token=token,
+        slot=slot,
+        file_offset=slot * IMAGE,
+        pool_offset=out_of * IMAGE,
+        image_bytes=IMAGE,
+        identity=identity,
+        segment=slot // (SEGMENT // IMAGE),
+        slot_index=slot % (SEGMENT // IMAGE),
+    )
+
+
+def small_store(
+    path: Path, pool: memoryview, *, io_engine: str = "auto", io_direct: str = "auto", segments: int = 4
+) -> SsdStore:
+    return open_store(
+        path,
+        pool_view=pool,
+        capacity_bytes=segments * SEGMENT,
+        segment_bytes=SEGMENT,
+        slots_per_segment_max=SLOTS_MAX,
+        io_engine=io_engine,
+        io_direct=io_direct,
+    )
 
 
 def disk_bytes(path: Path) -> int:
