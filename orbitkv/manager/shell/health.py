@@ -16,7 +16,7 @@ class Stage(Enum):
     DRAINING = "draining"
 
 
-HEALTHY = "healthy"
+HEALTHY = "ok"
 
 
 @attrs.define(slots=True)
@@ -39,7 +39,7 @@ class Health:
 
     @property
     def status(self) -> str:
-        """`healthy`; `degraded` while nothing new is served; else the stage."""
+        """`ok`; `degraded` while nothing new is served; else the stage."""
         if self.stage is not Stage.SERVING:
             return str(self.stage.value)
         return "degraded" if self.stopping_names & self.degradations.keys() else HEALTHY

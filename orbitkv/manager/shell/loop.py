@@ -68,13 +68,21 @@ class Loop:
     encode_frame: Callable[[Sequence[Record]], bytes] = encode_records
     check_interval_records: int = CHECK_INTERVAL_RECORDS
     _checked_seq: int = attrs.field(default=0, init=False)
+    _failure: FailStop | None = attrs.field(default=None, init=False)
     _progress: trio.Event | None = attrs.field(default=None, init=False)
 
     def process(self, inputs: Iterable[Input]) -> None:
         """Step everything in order. Raises FailStop."""
+        if self._failure is not None:
+            # Whoever caught the first one must not go on with a state that is no longer true.
+            raise self._failure
         at_ns = max(self.state.at_ns, self.clock.monotonic_ns())
-        for piece in _pieces(inputs):
-            self._process_piece(at_ns, piece)
+        try:
+            for piece in _pieces(inputs):
+                self._process_piece(at_ns, piece)
+        except FailStop as failure:
+            self._failure = failure
+            raise
 
     def ask(self, command: Command) -> StepResult:
         """Step one command and see what came of it. Raises FailStop."""
