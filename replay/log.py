@@ -57,11 +57,12 @@ class LogFrame:
 class LogSegment:
     """One segment of a log. Read `frames` to the end before going to the next segment."""
 
-    def __init__(self, path: Path, scan: Scan, size_bytes: int) -> None:
+    def __init__(self, path: Path, scan: Scan, size_bytes: int, expanded_bytes: int) -> None:
         self.path = path
         self.header: SegmentHeader = scan.header
         self.size_bytes = size_bytes
         """On disk."""
+        self.expanded_bytes = expanded_bytes
         self.last_at_ns = 0
         """Of the newest record that was read."""
         self._scan = scan
@@ -163,7 +164,7 @@ class Log:
             what = f"{expanded.trouble or error}; its records cannot be read"
             self.troubles.append(Trouble(path, 0, incarnation, 0, what))
             return None
-        segment = LogSegment(path, scan, len(data))
+        segment = LogSegment(path, scan, len(data), len(expanded.data))
         header = scan.header
         if stated and (stated.incarnation, stated.number) != (header.incarnation, header.number):
             proper = SegmentName(header.incarnation, header.number, stated.compressed)

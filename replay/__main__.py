@@ -1,0 +1,171 @@
+"""The command line of the log's tools: `python -m replay fold|verify|timeline LOG`.
+
+Exit codes: 0 all is well, 1 a difference or damage was found, 2 the log cannot be read as asked.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from orbitkv.events.frame import LogError
+from replay.findings import Incarnation, Report
+from replay.fold import Progress as Told
+from replay.fold import fold_log
+from replay.lines import struct_text
+from replay.log import Log
+from replay.timeline import Line, open_lines
+from replay.verify import verify_log
+
+PROGRESS_FROM_BYTES = 16 << 20
+"""Logs from this size show a bar: at some 10 MB a second anything smaller is done before it helps."""
+
+_Walk: TypeAlias = Callable[[Path, Told | None], Report]
+
+_log_argument = click.argument("log", type=click.Path(path_type=Path))
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Ask an operation log what happened. Reading never changes a log.
+
+    LOG is a log directory (setting log_path) or one segment file: growing, sealed, compressed or cut.
+    """
+
+
+@main.command()
+@_log_argument
+@_json_option
+def fold(log: Path, as_json: bool) -> None:
+    """Apply the log's facts and print the state at each incarnation's end."""
+    _report("fold", log, fold_log, as_json=as_json)
+
+
+@main.command()
+@_log_argument
+@_json_option
+def verify(log: Path, as_json: bool) -> None:
+    """Decide every record again and compare, byte for byte."""
+    _report("verify", log, verify_log, as_json=as_json)
+
+
+@main.command()
+@_log_argument
+@click.option("--request", help="Only what concerns this request.")
+@click.option("--full", is_flag=True, help="Every field of every fact, one fact a line.")
+def timeline(log: Path, request: str | None, full: bool) -> None:
+    """One line for each record, for people."""
+    with _errors_in_words():
+        opened, told = open_lines(log, request)
+        console = Console(highlight=False, soft_wrap=True)
+        incarnation, count = -1, 0
+        for line in told:
+            if line.incarnation != incarnation:
+                incarnation = line.incarnation
+                console.print(
+                    f"incarnation {incarnation}, {line.wall_time:%Y-%m-%d %H:%M:%S} UTC", style="bold"
+                )
+            console.print(_timeline_text(line))
+            if full:
+                for fact in line.facts:
+                    console.print(f"{'':22}{struct_text(fact)}", markup=False)
+            count += 1
+        if request is not None and not count:
+            raise click.ClickException(
+                f"{log} has no record of a request {request!r}; list all with `timeline LOG`"
+            )
+        _print_remarks(opened)
+        if opened.troubles:
+            sys.exit(1)
+
+
+def _timeline_text(line: Line) -> Text:
+    return Text.assemble(
+        (f"{line.seq:8d} ", "dim"),
+        (f"+{line.since_s:11.6f} ", "cyan"),
+        (line.cause_phrase, "bold"),
+        (f"  ->  {line.facts_phrase}" if line.facts_phrase else "", ""),
+    )
+
+
+def _report(name: str, path: Path, walk: _Walk, *, as_json: bool) -> None:
+    with _errors_in_words():
+        if as_json:
+            report = walk(path, None)
+            click.echo(json.dumps(report.as_json()))
+        else:
+            with _progress(name, path) as told:
+                report = walk(path, told)
+            _print_report(name, report)
+    sys.exit(0 if report.ok else 1)
+
+
+def _print_report(name: str, report: Report) -> None:
+    for found in report.incarnations:
+        click.echo(_incarnation_text(found))
+    if report.difference is not None:
+        click.echo(f"difference: {report.difference}")
+    _print_remarks(report.log)
+    if report.ok:
+        click.echo(f"{name}: ok, {report.records} records")
+    else:
+        what = "a difference" if report.difference else "damage"
+        click.echo(f"{name}: FAILED, {what}; {report.records} records are as they should be")
+
+
+def _incarnation_text(found: Incarnation) -> str:
+    end = "closed" if found.closed else "not closed"
+    if found.lost_tail:
+        end += ", its tail was lost"
+    last_seq = found.next_seq - 1
+    lines = [
+        f"incarnation {found.incarnation}: seq {found.first_seq} to {last_seq}, {found.segments} segments,"
+        f" {found.snapshots_compared} snapshots compared, {end}"
+    ]
+    if found.state:
+        lines += [f"  {found.state}", f"  digest {found.digest}"]
+    return "\n".join(lines)
+
+
+def _print_remarks(log: Log) -> None:
+    for note in log.notes:
+        click.echo(f"note: {note}", err=True)
+    for trouble in log.troubles:
+        click.echo(f"damage: {trouble}", err=True)
+
+
+class _Unreadable(click.ClickException):
+    exit_code = 2
+
+
+@contextmanager
+def _errors_in_words() -> Iterator[None]:
+    try:
+        yield
+    except LogError as error:
+        raise _Unreadable(str(error)) from None
+
+
+@contextmanager
+def _progress(name: str, path: Path) -> Iterator[Told | None]:
+    """A bar for long logs on a terminal; otherwise nothing, and no clock is read."""
+    size_bytes = Log.open(path).size_bytes
+    if not sys.stderr.isatty() or size_bytes < PROGRESS_FROM_BYTES:
+        yield None
+        return
+    columns = (TextColumn(name), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=size_bytes)
+        yield lambda done_bytes: bar.update(task, completed=done_bytes)
+
+
+if __name__ == "__main__":
+    main(prog_name="replay")
