@@ -51,7 +51,12 @@ class Child:
             pass_fds=pass_fds,
             start_new_session=True,
         )
-        self._pidfd = os.pidfd_open(self._process.pid)
+        try:
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except OSError:
+            self._process.kill()
+            self._process.wait()
+            raise
 
     @property
     def pid(self) -> int:
@@ -73,11 +78,12 @@ class Child:
         """Ask, wait, then make it end. Not cancelled by anyone: what was started is ended."""
         with trio.CancelScope(shield=True):
             self._signal(signal.SIGTERM)
-            with trio.move_on_after(grace_s) as patience:
+            with trio.move_on_after(grace_s):
                 await self.wait()
-            if patience.cancelled_caught:
-                self._signal(signal.SIGKILL)
-            return await self.wait()
+            self._signal(signal.SIGKILL)
+            await self.wait()
+        assert self._process.returncode is not None
+        return self._process.returncode
 
     def close(self) -> None:
         """After its end."""

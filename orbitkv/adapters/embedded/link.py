@@ -5,13 +5,14 @@ its own rules and its own peers.
 """
 
 import socket
+import struct
 from typing import Generic, TypeVar
 
 import msgspec
 
 MESSAGE_BYTES_MAX = 192 * 1024
 """Below the smallest socket buffer in use (208 KiB), which bounds a packet."""
-SEND_TIMEOUT_S = 30.0
+SEND_TIMEOUT_S = 30
 """A peer that takes nothing for so long is taken for dead."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -30,7 +31,8 @@ class Link(Generic[Incoming]):
     """`incoming` is the union of messages that the other side may send."""
 
     def __init__(self, peer: socket.socket, incoming: object) -> None:
-        peer.settimeout(SEND_TIMEOUT_S)
+        # Not settimeout: with it, Python waits before a receive that must not wait.
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
         self._socket = peer
         self._decoder: msgspec.msgpack.Decoder[Incoming] = msgspec.msgpack.Decoder(incoming)
 
@@ -46,11 +48,7 @@ class Link(Generic[Incoming]):
 
     def receive(self) -> Incoming:
         """Wait for one message, without a limit. Raises LinkClosed."""
-        while True:
-            try:
-                return self._decode(self._socket.recv(MESSAGE_BYTES_MAX))
-            except TimeoutError:
-                continue
+        return self._decode(self._socket.recv(MESSAGE_BYTES_MAX))
 
     def receive_nowait(self) -> Incoming | None:
         """One message, or None when none is there. Raises LinkClosed."""

@@ -1,0 +1,90 @@
+"""A run of the demo from start to end, and out of it at any moment.
+
+SIGINT, SIGTERM and SIGHUP cancel the run; every block on the way out ends what it started: first the
+engines, then the manager, each within a bound, then the temporary files.
+"""
+
+import signal
+from contextlib import AsyncExitStack
+
+import msgspec
+import trio
+
+from orbitkv.adapters.demo.feed import Played, play
+from orbitkv.adapters.demo.manager import fold_log, running_manager, verify_log
+from orbitkv.adapters.demo.options import DemoOptions
+from orbitkv.adapters.demo.places import Places, make_places
+from orbitkv.adapters.demo.plan import DemoPlan, make_plan
+from orbitkv.adapters.demo.show import Screen
+from orbitkv.adapters.demo.summary import Summary, summarise
+from orbitkv.adapters.embedded.engine import running_engine
+from orbitkv.adapters.errors import AdapterError
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run(options: DemoOptions) -> int:
+    """Returns the exit status: 0 good, 1 not, 128 + n after signal n. Raises AdapterError."""
+    try:
+        return trio.run(_until_interrupted, options, Screen(as_json=options.as_json))
+    except BaseExceptionGroup as group:
+        mistakes, others = group.split(AdapterError)
+        if mistakes is None or others is not None:
+            raise
+        raise _first(mistakes) from group
+
+
+def _first(group: BaseExceptionGroup[AdapterError]) -> AdapterError:
+    """Several parts of a run may tell of one mishap; the first to tell is nearest to it."""
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def _until_interrupted(options: DemoOptions, screen: Screen) -> int:
+    interrupted: list[int] = []
+    summaries: list[Summary] = []
+    with trio.open_signal_receiver(*INTERRUPTS) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                async for number in signals:
+                    if not interrupted:
+                        screen.say("ending: engines first, then the manager")
+                        interrupted.append(number)
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(watch)
+            summaries.append(await _run(options, screen))
+            nursery.cancel_scope.cancel()
+    if not summaries:
+        screen.say(f"interrupted; what was logged until then is in {options.out}")
+        return 128 + interrupted[0]
+    return 0 if summaries[0].good else 1
+
+
+async def _run(options: DemoOptions, screen: Screen) -> Summary:
+    plan = make_plan(options)
+    with make_places(options.out) as places:
+        screen.plan(plan)
+        played = await _serve(plan, places, screen)
+        screen.say("verifying the log in another process")
+        totals = await fold_log(places.log_path)
+        summary = summarise(plan, played, totals, await verify_log(places.log_path))
+        places.summary_path.write_bytes(msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
+    screen.summary(summary, options.out)
+    return summary
+
+
+async def _serve(plan: DemoPlan, places: Places, screen: Screen) -> Played:
+    """Manager and engines up, trace played, all of them ended again."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(running_manager(plan, places))
+        output = stack.enter_context(places.engines_output.open("wb"))
+        engines = []
+        for number in range(plan.options.engines):
+            config = plan.engine_config(number, places.socket_path)
+            engines.append(await stack.enter_async_context(running_engine(config, output)))
+        for engine in engines:
+            await engine.ready()
+        with screen.progress(len(plan.requests)) as advance:
+            return await play(plan.requests, plan.options.speed, engines, advance)

@@ -1,0 +1,108 @@
+"""The demo's manager: `orbitkv serve` in a process of its own, and other processes that judge its log."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from orbitkv.adapters.demo.places import Places
+from orbitkv.adapters.demo.plan import DemoPlan
+from orbitkv.adapters.embedded.child import Child, Family
+from orbitkv.adapters.errors import AdapterError
+
+START_TIMEOUT_S = 60.0
+LOOK_INTERVAL_S = 0.02
+SHUTDOWN_TIMEOUT_S = 15
+"""Told to the manager: how long it may wait for I/O to end."""
+END_GRACE_S = SHUTDOWN_TIMEOUT_S + 10.0
+JUDGE_TIMEOUT_S = 600.0
+
+
+@asynccontextmanager
+async def running_manager(plan: DemoPlan, places: Places) -> AsyncGenerator[Child, None]:
+    """Start it, wait until it listens; at the end have it drain and stop. Raises AdapterError."""
+    with places.manager_output.open("wb") as output:
+        async with Family(END_GRACE_S) as family:
+            child = Child("manager", _arguments(plan, places), output=output, leashed=True)
+            family.add(child)
+            await _listening(child, places)
+            yield child
+            if child.status is not None:
+                raise _ended(child, places)
+        if child.status != 0:
+            raise _ended(child, places)
+
+
+def _arguments(plan: DemoPlan, places: Places) -> list[str]:
+    settings = {
+        "socket-path": places.socket_path,
+        "log-path": places.log_path,
+        "ssd-path": places.ssd_path,
+        "http-listen": "",
+        "pool-bytes": plan.options.pool_bytes,
+        "ssd-bytes": plan.options.ssd_bytes,
+        "shutdown-timeout": SHUTDOWN_TIMEOUT_S,
+    }
+    return ["-m", "orbitkv", "serve", *(f"--{name}={value}" for name, value in settings.items())]
+
+
+async def _listening(child: Child, places: Places) -> None:
+    with trio.move_on_after(START_TIMEOUT_S):
+        while child.status is None:
+            if _connects(places.socket_path):
+                return
+            await trio.sleep(LOOK_INTERVAL_S)
+        raise _ended(child, places)
+    raise AdapterError(
+        f"The manager does not listen after {START_TIMEOUT_S:.0f} s.",
+        "It is still starting.",
+        f"see {places.manager_output}, or try a smaller --pool",
+    )
+
+
+def _connects(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True
+
+
+def _ended(child: Child, places: Places) -> AdapterError:
+    said = places.manager_output.read_text(errors="replace").strip()
+    return AdapterError(
+        f"The manager did not end as it should (status {child.status}).",
+        said.replace("\n", "\n  ") or "It said nothing.",
+        f"mend what it names; its words stay in {places.manager_output}",
+    )
+
+
+async def verify_log(log_path: Path) -> str:
+    """ "ok", or the first difference, as another process says that sees only the files."""
+    done = await _replay("verify", log_path)
+    return "ok" if done.returncode == 0 else (done.stdout + done.stderr).decode(errors="replace").strip()
+
+
+async def fold_log(log_path: Path) -> dict[str, Any]:
+    """The totals that the log alone adds up to. Raises AdapterError."""
+    done = await _replay("fold", log_path, "--json")
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip()
+        raise AdapterError(f"The log in {log_path} cannot be read.", said, "keep it and report it")
+    totals: dict[str, Any] = json.loads(done.stdout)
+    return totals
+
+
+async def _replay(what: str, log_path: Path, *options: str) -> "subprocess.CompletedProcess[bytes]":
+    arguments: Sequence[str] = [sys.executable, "-m", "orbitkv", "replay", what, str(log_path), *options]
+    with trio.fail_after(JUDGE_TIMEOUT_S):
+        return await trio.run_process(
+            arguments, capture_stdout=True, capture_stderr=True, check=False, start_new_session=True
+        )

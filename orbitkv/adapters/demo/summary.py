@@ -1,0 +1,141 @@
+"""What the demo writes to `summary.json`: named by who says it.
+
+Hits, traffic, restored bytes and the log's size are totals of the manager's log, read by another
+process from the files alone. Times and wrong bytes are what the engines saw.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from orbitkv.adapters.demo.feed import Played
+from orbitkv.adapters.demo.plan import DemoPlan
+from orbitkv.adapters.embedded.messages import EngineReport
+from orbitkv.adapters.trace_statistics import quantiles
+
+
+class Tiers(msgspec.Struct):
+    dram: int
+    ssd: int
+
+
+class ModelledMs(msgspec.Struct):
+    """Milliseconds on a clock that waits for a modelled GPU; see `model`."""
+
+    p50: float
+    p95: float
+    modelled: bool = True
+    model: str = ""
+
+
+class Workload(msgspec.Struct, kw_only=True):
+    source: str
+    speed: float
+    seed: int
+    engines: int
+    ranks: int
+    scale: float
+    """One factor for page bytes and compute time."""
+    page_bytes: int
+    pool_pages: int
+    hbm_pages: int
+    working_set_pages: int
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    requests: int
+    completed: int
+    ttft_ms: ModelledMs
+    asked_pages: int
+    """Pages that engines asked the manager for: hits and misses add up to it."""
+    hit_pages: Tiers
+    missed_pages: int
+    ssd_read_bytes: int
+    ssd_write_bytes: int
+    restored_bytes: int
+    """Bytes that ranks copied out of the pool, as they reported them."""
+    byte_mismatches: int
+    io_engine: str
+    io_direct: bool
+    io_reason: str
+    log_records: int
+    log_bytes: int
+    verify: str
+    """ "ok", or the first difference."""
+    wall_s: float
+    workload: Workload
+    engine: EngineReport
+    """Sums over the engines, as they saw it."""
+    trouble: list[str] = []
+    """What was not as it should be; empty after a good run."""
+
+    @property
+    def good(self) -> bool:
+        return not self.trouble
+
+
+def summarise(plan: DemoPlan, played: Played, totals: dict[str, Any], verify: str) -> Summary:
+    """`totals`: what the fold of the log says."""
+    engine = _sum(played.reports)
+    summary = Summary(
+        requests=len(plan.requests),
+        completed=engine.completed,
+        ttft_ms=_ttft(played.first_tokens_us, plan),
+        verify=verify,
+        wall_s=round(played.wall_s, 3),
+        byte_mismatches=engine.byte_mismatches,
+        workload=_workload(plan),
+        engine=engine,
+        **log_figures(totals),
+    )
+    summary.trouble = list(_trouble(summary))
+    return summary
+
+
+def log_figures(totals: dict[str, Any]) -> dict[str, Any]:
+    raise NotImplementedError
+
+
+def _sum(reports: Sequence[EngineReport]) -> EngineReport:
+    fields = EngineReport.__struct_fields__
+    return EngineReport(**{name: sum(getattr(report, name) for report in reports) for name in fields})
+
+
+def _ttft(first_tokens_us: Sequence[int], plan: DemoPlan) -> ModelledMs:
+    p50, p95 = quantiles(first_tokens_us, (0.50, 0.95))
+    model = (
+        f"compute time of Qwen3-8B on one H20 by formula, divided by {plan.scale:g}; queueing and copies real"
+    )
+    return ModelledMs(round(p50 / 1000, 3), round(p95 / 1000, 3), model=model)
+
+
+def _workload(plan: DemoPlan) -> Workload:
+    options = plan.options
+    return Workload(
+        source=options.trace.name if options.trace is not None else "generated",
+        speed=options.speed,
+        seed=options.seed,
+        engines=options.engines,
+        ranks=options.ranks,
+        scale=plan.scale,
+        page_bytes=plan.page_bytes,
+        pool_pages=plan.pool_pages,
+        hbm_pages=plan.hbm_pages,
+        working_set_pages=plan.working_set_pages,
+    )
+
+
+def _trouble(summary: Summary) -> Iterator[str]:
+    if summary.completed != summary.requests:
+        yield f"{summary.requests - summary.completed} requests did not end"
+    if summary.byte_mismatches:
+        yield f"{summary.byte_mismatches} restored bytes were wrong"
+    if summary.verify != "ok":
+        yield f"the log does not verify: {summary.verify}"
+    answered = summary.hit_pages.dram + summary.hit_pages.ssd + summary.missed_pages
+    if answered != summary.asked_pages:
+        yield f"the books do not balance: {answered} pages answered of {summary.asked_pages} asked"
+    if summary.restored_bytes != summary.engine.restored_bytes:
+        seen = summary.engine.restored_bytes
+        yield f"the log has {summary.restored_bytes} restored bytes, the engines saw {seen}"
