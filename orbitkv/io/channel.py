@@ -136,6 +136,11 @@ class SocketChannel:
     def connections(self) -> int:
         return len(self._links)
 
+    def outbox_messages(self, session: int) -> int:
+        """Replies that wait for the client to read; 0 for a session that is gone."""
+        link = self._sessions.get(session)
+        return 0 if link is None else link.outbox_messages
+
     # --- rounds -----------------------------------------------------------------------------------
 
     async def _wait(self) -> None:
