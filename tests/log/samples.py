@@ -31,8 +31,7 @@ def record(seq: int, pages: int = 4) -> Record:
     at_ns = 1_000_000 * seq
     match seq % 4:
         case 1 if seq == 1:
-            cause = commands.Start(1, 7, CONFIG)
-            return Record(seq, at_ns, cause, ())
+            return Record(seq, at_ns, commands.Start(1, 7, CONFIG), ())
         case 1:
             return Record(seq, at_ns, commands.CloseSession(seq, SessionEnd.CLOSED), ())
         case 2:
