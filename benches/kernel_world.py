@@ -21,7 +21,7 @@ from orbitkv.events.config import MIB, KernelConfig
 from orbitkv.events.geometry import GroupGeometry, SliceGeometry, image_bytes
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import KERNEL_REVISION, Answer, Refused, State, new_state, step, views
-from orbitkv.manager.kernel.columns import pack
+from orbitkv.manager.kernel.columns import pack, unpack
 
 FOOTPRINT_BYTES = 4096
 """Small, so that 10^6 pages need no real pool; the kernel never touches the bytes."""
@@ -87,7 +87,8 @@ def _save(world: KernelWorld, keys: list[bytes]) -> None:
     begin = BeginSave(SESSION, 0, pages, unknown)
     world.step(begin)
     buffers = pack(views.save_plan(world.state, begin))
-    world.step(CommitSave(SESSION, buffers, bytes(8 * len(keys))))
+    generations = views.generations(world.state, unpack(buffers).tolist())
+    world.step(CommitSave(SESSION, buffers, bytes(8 * len(keys)), generations))
     world.step(CompleteCopies(SESSION, 0, buffers, bytes(len(keys)), 1))
     world.step(CompleteSeals(buffers))
     while world.state.writing:

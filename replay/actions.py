@@ -71,8 +71,8 @@ class Actions:
             (2, self.revise),
             (2, self.release),
             (1, self.sync_again),
-            (12, self.begin_save),
-            (14, self.commit_save),
+            (16, self.begin_save),
+            (24, self.commit_save),
             (2, self.abort_save),
             (1, self.connect_scheduler),
             (1, self.die),
@@ -336,20 +336,16 @@ class Actions:
         count = len(plan.buffers) if self.random.random() < 0.8 else self.random.randint(1, len(plan.buffers))
         shape = next(shape for shape in engine.groups if shape.group == plan.group)
         offsets = staging_offsets(count, shape.payload_bytes)
-        buffers = [self._still_given(*given) for given in plan.buffers[:count]]
-        self.host.send(commands.CommitSave(plan.session, u32(buffers), u64(offsets)))
+        buffers, generations = zip(*plan.buffers[:count], strict=True)
+        self.host.send(commands.CommitSave(plan.session, u32(buffers), u64(offsets), u64(generations)))
         if count < len(plan.buffers):
             engine.plans.append(SavePlan(plan.rank, plan.group, plan.session, plan.buffers[count:]))
 
     def abort_save(self, engine: Engine) -> None:
         if engine.plans:
             plan = engine.plans.pop(self.random.randrange(len(engine.plans)))
-            buffers = [self._still_given(*given) for given in plan.buffers]
-            self.host.send(commands.AbortSave(plan.session, u32(buffers)))
-
-    def _still_given(self, buffer: int, generation: int) -> int:
-        """A plan outlives its save when another rank gave it up; its buffer may be another page's by now."""
-        return buffer if int(self.host.state.buffers.generation[buffer]) == generation else NONE_U32
+            buffers, generations = zip(*plan.buffers, strict=True)
+            self.host.send(commands.AbortSave(plan.session, u32(buffers), u64(generations)))
 
     # --- the operator, and trouble --------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from orbitkv.adapters.client_errors import (
     SaveGivenUp,
 )
 from orbitkv.adapters.questions import check_keys
-from orbitkv.adapters.saves import SavePlan, SaveResult, SaveTable
+from orbitkv.adapters.saves import Named, SavePlan, SaveResult, SaveTable
 from orbitkv.adapters.session import ManagerSession
 from orbitkv.io import wire
 
@@ -74,11 +74,11 @@ class Saver:
             raise session.distrust("wants pages that were not offered")
         if session.saves is not saves:
             raise _given_up()  # it was reconnected meanwhile, and what was wanted is of the new window
-        excess = saves.add(plan, first, begun.positions, begun.buffers)
+        excess = saves.add(plan, first, begun)
         for reason, pages in begun.dropped:
             plan.dropped[reason] = plan.dropped.get(reason, 0) + pages
         if excess:
-            self._count_uncredited(plan, len(excess) // 4)
+            self._count_uncredited(plan, len(excess))
             self._tell_given_up(excess)
 
     def _count_uncredited(self, plan: SavePlan, pages: int) -> None:
@@ -87,23 +87,24 @@ class Saver:
 
     def commit(self, plan: SavePlan) -> SaveResult:
         saves = self._saves_of(plan)
-        buffers, offsets = saves.commit(plan)
+        named, offsets = saves.commit(plan)
         accepted = 0
-        for first in range(0, len(buffers) // 4, _STEP):
-            accepted += self._commit_piece(
-                saves, buffers[4 * first : 4 * (first + _STEP)], offsets[8 * first : 8 * (first + _STEP)]
-            )
-        return SaveResult(accepted, len(buffers) // 4 - accepted)
+        for number, piece in enumerate(named.pieces(_STEP)):
+            first = 8 * _STEP * number
+            accepted += self._commit_piece(saves, piece, offsets[first : first + 8 * _STEP])
+        return SaveResult(accepted, len(named) - accepted)
 
-    def _commit_piece(self, saves: SaveTable, buffers: bytes, offsets: bytes) -> int:
+    def _commit_piece(self, saves: SaveTable, named: Named, offsets: bytes) -> int:
         session = self._session
+        committed = np.frombuffer(named.buffers, "<u4")
         try:
-            reply = session.ask(lambda call: wire.CommitSave(call, buffers, offsets), again=False)
+            reply = session.ask(
+                lambda call: wire.CommitSave(call, named.buffers, offsets, named.generations), again=False
+            )
         except RequestRefused:
-            saves.rejected(np.frombuffer(buffers, "<u4").tolist())
+            saves.rejected(committed.tolist())
             raise
         accepted = np.frombuffer(session.expect(reply, wire.SaveCommitted).accepted, "<u4")
-        committed = np.frombuffer(buffers, "<u4")
         saves.rejected(np.setdiff1d(committed, accepted).tolist())
         return len(accepted)
 
@@ -114,13 +115,15 @@ class Saver:
             return
         self._tell_given_up(saves.abort(plan))
 
-    def _tell_given_up(self, buffers: bytes) -> None:
-        for first in range(0, len(buffers), 4 * _STEP):
-            self._tell_piece(buffers[first : first + 4 * _STEP])
+    def _tell_given_up(self, named: Named) -> None:
+        for piece in named.pieces(_STEP):
+            self._tell_piece(piece)
 
-    def _tell_piece(self, buffers: bytes) -> None:
+    def _tell_piece(self, named: Named) -> None:
         try:
-            self._session.ask(lambda call: wire.AbortSave(call, buffers), again=False)
+            self._session.ask(
+                lambda call: wire.AbortSave(call, named.buffers, named.generations), again=False
+            )
         except (ConnectionLost, RequestRefused):
             pass  # then the manager has given them up by itself
 

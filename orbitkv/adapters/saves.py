@@ -6,7 +6,7 @@ The manager numbers buffers and uses a number again after it has given a save up
 comes a second time takes the page away from the older plan, which could otherwise commit it as another.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import attrs
@@ -14,7 +14,7 @@ import numpy as np
 
 from orbitkv.adapters.staging import StagingWindow
 from orbitkv.events.ids import Column, WideColumn
-from orbitkv.io.wire import PagesSealed, SlicesCopied
+from orbitkv.io.wire import PagesSealed, SaveBegun, SlicesCopied
 
 _U32: Final = np.dtype("<u4")
 _U64: Final = np.dtype("<u8")
@@ -39,8 +39,8 @@ class SavePlan:
     uncredited_pages: int = 0
     """Pages dropped here because no staging slot was free."""
     open: bool = True
-    places: dict[int, int] = attrs.field(factory=dict, repr=False)
-    """Buffer to staging offset: of pages that are still this plan's."""
+    places: dict[int, tuple[int, int]] = attrs.field(factory=dict, repr=False)
+    """Buffer to (staging offset, generation): of pages that are still this plan's."""
     unsealed: set[int] = attrs.field(factory=set, repr=False)
     """Committed buffers whose seal has not been heard of."""
 
@@ -68,51 +68,54 @@ class SaveTable:
         """Buffer to (group, offset) of a committed slot that the manager may be reading."""
         self._unsealed: dict[int, SavePlan] = {}
 
-    def add(self, plan: SavePlan, first_position: int, positions: Column, buffers: Column) -> Column:
+    def add(self, plan: SavePlan, first_position: int, begun: SaveBegun) -> "Named":
         """Give wanted pages their slots; returns the buffers for which there was none."""
-        excess: list[int] = []
-        for position, buffer in zip(_numbers(positions), _numbers(buffers), strict=True):
+        excess: dict[int, int] = {}
+        generations = np.frombuffer(begun.generations, _U64).tolist()
+        for position, buffer, generation in zip(
+            _numbers(begun.positions), _numbers(begun.buffers), generations, strict=True
+        ):
             self._supersede(buffer)
             if not self.window.credits(plan.group):
-                excess.append(buffer)
+                excess[buffer] = generation
                 continue
             offset = self.window.take(plan.group)
-            plan.places[buffer] = offset
+            plan.places[buffer] = (offset, generation)
             plan.wanted.append(WantedPage(first_position + position, self.window.slot(plan.group, offset)))
             self._open[buffer] = plan
-        return column(excess)
+        return Named.of(excess)
 
     def _supersede(self, buffer: int) -> None:
         self._free(buffer)  # a number comes again only after its copy has ended
         older = self._open.pop(buffer, None)
         if older is not None:
-            self.window.give_back(older.group, older.places.pop(buffer))
+            self.window.give_back(older.group, older.places.pop(buffer)[0])
         waiting = self._unsealed.pop(buffer, None)
         if waiting is not None:
             waiting.unsealed.discard(buffer)
 
-    def commit(self, plan: SavePlan) -> tuple[Column, WideColumn]:
+    def commit(self, plan: SavePlan) -> tuple["Named", WideColumn]:
         """Close the plan: (buffers, staging offsets) of what is still its own."""
-        buffers = list(plan.places)
-        for buffer, offset in plan.places.items():
+        named = Named.of({buffer: generation for buffer, (_, generation) in plan.places.items()})
+        offsets = _wide([offset for offset, _ in plan.places.values()])
+        for buffer, (offset, _) in plan.places.items():
             del self._open[buffer]
             self._copying[buffer] = (plan.group, offset)
             self._unsealed[buffer] = plan
             plan.unsealed.add(buffer)
-        offsets = np.fromiter(plan.places.values(), _U64, len(buffers)).tobytes()
         plan.open = False
         plan.places.clear()
-        return column(buffers), offsets
+        return named, offsets
 
-    def abort(self, plan: SavePlan) -> Column:
+    def abort(self, plan: SavePlan) -> "Named":
         """Close the plan and free its slots: the buffers that the manager should give up."""
-        buffers = list(plan.places)
-        for buffer, offset in plan.places.items():
+        named = Named.of({buffer: generation for buffer, (_, generation) in plan.places.items()})
+        for buffer, (offset, _) in plan.places.items():
             del self._open[buffer]
             self.window.give_back(plan.group, offset)
         plan.open = False
         plan.places.clear()
-        return column(buffers)
+        return named
 
     def rejected(self, buffers: Sequence[int]) -> None:
         """The manager will not copy these committed buffers."""
@@ -144,8 +147,34 @@ class SaveTable:
         return f"SaveTable({len(self._open)} open, {len(self._copying)} being copied, {self.window!r})"
 
 
+@attrs.frozen(slots=True)
+class Named:
+    """Buffers as the manager knows them: number and generation, in parallel columns."""
+
+    buffers: Column
+    generations: WideColumn
+
+    @classmethod
+    def of(cls, generations: Mapping[int, int]) -> "Named":
+        """From buffer to generation."""
+        return cls(column(list(generations)), _wide(list(generations.values())))
+
+    def pieces(self, pages: int) -> Iterator["Named"]:
+        """At most `pages` of them at a time."""
+        for first in range(0, len(self), pages):
+            end = first + pages
+            yield Named(self.buffers[4 * first : 4 * end], self.generations[8 * first : 8 * end])
+
+    def __len__(self) -> int:
+        return len(self.buffers) // 4
+
+
 def column(numbers: Sequence[int]) -> Column:
     return np.array(numbers, _U32).tobytes()
+
+
+def _wide(numbers: Sequence[int]) -> WideColumn:
+    return np.array(numbers, _U64).tobytes()
 
 
 def _numbers(packed: Column) -> list[int]:

@@ -152,11 +152,14 @@ class CommitSave(_Command, tag=13, frozen=True):
     session: int
     buffers: Column
     staging_offsets: WideColumn
+    generations: WideColumn
+    """Of the buffers, as the plan named them: rows are reused, so a plan that outlived its save is told."""
 
 
 class AbortSave(_Command, tag=14, frozen=True):
     session: int
     buffers: Column
+    generations: WideColumn
 
 
 class CompleteReads(_Command, tag=15, frozen=True):

@@ -118,12 +118,14 @@ def _check_query(request: wire.SubmitQuery) -> None:
 
 def _check_commit(request: wire.CommitSave) -> None:
     _check_column(request.buffers, "buffers")
-    if len(request.staging_offsets) != 2 * len(request.buffers):
-        raise FramingError("unequal numbers of buffers and staging offsets")
+    if not len(request.staging_offsets) == len(request.generations) == 2 * len(request.buffers):
+        raise FramingError("unequal numbers of buffers, staging offsets and generations")
 
 
 def _check_abort(request: wire.AbortSave) -> None:
     _check_column(request.buffers, "buffers")
+    if len(request.generations) != 2 * len(request.buffers):
+        raise FramingError("unequal numbers of buffers and generations")
 
 
 def _check_column(column: bytes, what: str) -> None:
@@ -164,8 +166,8 @@ def _check_restore(reply: wire.RestoreBegun) -> None:
 
 def _check_wanted(reply: wire.SaveBegun) -> None:
     _check_column(reply.positions, "positions")
-    if len(reply.buffers) != len(reply.positions):
-        raise FramingError("unequal numbers of positions and buffers")
+    if len(reply.buffers) != len(reply.positions) or len(reply.generations) != 2 * len(reply.buffers):
+        raise FramingError("unequal numbers of positions, buffers and generations")
 
 
 def _check_accepted(reply: wire.SaveCommitted) -> None:

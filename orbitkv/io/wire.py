@@ -232,10 +232,13 @@ class CommitSave(_Request, tag=11, frozen=True):
 
     buffers: PageColumn
     staging_offsets: PageWideColumn
+    generations: PageWideColumn
+    """As SaveBegun named them: a buffer that is another page's by now is not taken for the one meant."""
 
 
 class AbortSave(_Request, tag=12, frozen=True):
     buffers: PageColumn
+    generations: PageWideColumn
 
 
 class ReportStage(_Request, tag=13, frozen=True):
@@ -369,6 +372,8 @@ class SaveBegun(_Reply, tag=7, frozen=True):
     """u32 column: which of the offered keys are wanted, ascending."""
     buffers: bytes
     """u32 column: the buffer of each wanted page."""
+    generations: bytes
+    """u64 column: which allocation of the buffer is meant."""
     dropped: tuple[tuple[int, int], ...] = ()
     """(SaveDrop, pages) of the others."""
 

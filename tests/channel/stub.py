@@ -250,7 +250,7 @@ class StubManager:
                 self._next_buffer += 1
                 buffers.append(self._next_buffer)
                 self._wanted[self._next_buffer] = key
-        return wire.SaveBegun(message.call, _narrow(positions), _narrow(buffers))
+        return wire.SaveBegun(message.call, _narrow(positions), _narrow(buffers), _wide(buffers))
 
     def fetch(self) -> None:
         """Copy what has been committed, as the manager would when it gets to it."""

@@ -120,12 +120,13 @@ def commit_save(turn: Turn, command: CommitSave) -> None:
     session = registered(state, command.session)
     buffers = unpack(command.buffers).tolist()
     offsets = unpack_wide(command.staging_offsets).tolist()
-    if len(buffers) != len(offsets) or len(set(buffers)) < len(buffers):
+    generations = unpack_wide(command.generations).tolist()
+    if not len(buffers) == len(offsets) == len(generations) or len(set(buffers)) < len(buffers):
         raise Refuse(Refusal.MALFORMED, "every saved page has one place in the staging window")
     kept: list[int] = []
     places: list[int] = []
-    for buffer, offset in zip(buffers, offsets, strict=True):
-        save = _own_save(state, session, buffer)
+    for buffer, offset, generation in zip(buffers, offsets, generations, strict=True):
+        save = _own_save(state, session, buffer, generation)
         if save is None or session.rank in save.filled or session.rank in save.copying:
             continue
         layout = state.instances[save.instance].groups[save.group]
@@ -141,10 +142,10 @@ def commit_save(turn: Turn, command: CommitSave) -> None:
         turn.emit(CopiesStarted(command.session, session.rank, pack(kept), np.array(places, "<i8").tobytes()))
 
 
-def _own_save(state: State, session: Session, buffer: int) -> Save | None:
-    """The save, if it still takes slices."""
+def _own_save(state: State, session: Session, buffer: int, generation: int) -> Save | None:
+    """The save, if it still takes slices and is the one that the plan meant."""
     save = state.saves.get(buffer)
-    if save is None or save.given_up:
+    if save is None or save.given_up or state.buffers.generation[buffer] != generation:
         return None
     if save.instance != session.instance:
         raise Refuse(Refusal.FOREIGN, "the save belongs to another instance")
@@ -154,8 +155,12 @@ def _own_save(state: State, session: Session, buffer: int) -> Save | None:
 def abort_save(turn: Turn, command: AbortSave) -> None:
     state = turn.state
     session = registered(state, command.session)
-    buffers = [b for b in unpack(command.buffers).tolist() if _own_save(state, session, b) is not None]
-    drop_saves(turn, list(dict.fromkeys(buffers)), SaveDrop.ABORTED)
+    buffers, generations = unpack(command.buffers).tolist(), unpack_wide(command.generations).tolist()
+    if len(buffers) != len(generations):
+        raise Refuse(Refusal.MALFORMED, "every saved page has one generation")
+    planned = zip(buffers, generations, strict=True)
+    own = [buffer for buffer, made in planned if _own_save(state, session, buffer, made) is not None]
+    drop_saves(turn, list(dict.fromkeys(own)), SaveDrop.ABORTED)
 
 
 def drop_saves(turn: Turn, buffers: Iterable[int], reason: SaveDrop) -> None:

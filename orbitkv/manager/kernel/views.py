@@ -127,6 +127,11 @@ def save_plan(state: State, command: BeginSave) -> list[int]:
     return plan
 
 
+def generations(state: State, buffers: Sequence[int]) -> bytes:
+    """Generation numbers of buffers as a u64 column."""
+    return state.buffers.generation[list(buffers)].astype("<u8").tobytes()
+
+
 @attrs.frozen(slots=True)
 class PageName:
     namespace_digest: bytes

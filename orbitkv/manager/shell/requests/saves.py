@@ -10,7 +10,7 @@ from orbitkv.events.record import Record
 from orbitkv.io import wire
 from orbitkv.manager.kernel.columns import pack
 from orbitkv.manager.kernel.state import State
-from orbitkv.manager.kernel.views import save_plan
+from orbitkv.manager.kernel.views import generations, save_plan
 from orbitkv.manager.shell.loop import StepResult
 from orbitkv.manager.shell.requests.base import Asked
 from orbitkv.manager.shell.requests.queries import resolved
@@ -40,13 +40,14 @@ class AskedSave(Asked[wire.BeginSave]):
         message = self.message
         if self._command is None:
             dropped = ((int(SaveDrop.DEGRADED), len(message.keys)),)
-            return wire.SaveBegun(message.call, b"", b"", dropped)
+            return wire.SaveBegun(message.call, b"", b"", b"", dropped)
         plan = save_plan(state, self._command)
         wanted = [position for position, buffer in enumerate(plan) if buffer != NONE_U32]
         return wire.SaveBegun(
             message.call,
             positions=pack(wanted),
             buffers=pack([plan[position] for position in wanted]),
+            generations=generations(state, [plan[position] for position in wanted]),
             dropped=self._dropped(result),
         )
 
@@ -65,7 +66,8 @@ class AskedSave(Asked[wire.BeginSave]):
 @attrs.define(slots=True)
 class AskedCommit(Asked[wire.CommitSave]):
     def ask(self, state: State) -> Command:
-        return CommitSave(self.session, self.message.buffers, self.message.staging_offsets)
+        message = self.message
+        return CommitSave(self.session, message.buffers, message.staging_offsets, message.generations)
 
     def reply(self, state: State, result: StepResult | None) -> wire.Reply:
         accepted = b""
@@ -77,7 +79,7 @@ class AskedCommit(Asked[wire.CommitSave]):
 @attrs.define(slots=True)
 class AskedAbort(Asked[wire.AbortSave]):
     def ask(self, state: State) -> Command:
-        return AbortSave(self.session, self.message.buffers)
+        return AbortSave(self.session, self.message.buffers, self.message.generations)
 
     def reply(self, state: State, result: StepResult | None) -> wire.Reply:
         return wire.Done(self.message.call)
