@@ -1,8 +1,9 @@
 """The HTTP endpoint: metrics to scrape, health to probe, one chore to ask for. Nothing else.
 
 Everything it answers comes from callables, so it knows no kernel and no state. Loopback only and
-without authentication; every connection carries one request, so that no slow reader can make a stop
-wait (hypercorn shields its writes from cancellation).
+without authentication. hypercorn shields its writes from cancellation, so a reader that does not read could
+make a stop wait for ever: one request per connection, a buffer for a whole answer, and a limit on how
+long the system keeps bytes that nobody takes.
 """
 
 import json
@@ -26,7 +27,9 @@ BACKLOG_CONNECTIONS = 64
 IDLE_SECONDS = 5
 """How long a connection may take to send its request."""
 SEND_BUFFER_BYTES = 1 << 20
-"""Holds a whole answer, so that sending never waits for the reader."""
+"""Holds a whole answer, so that sending does not wait for the reader."""
+UNREAD_MILLISECONDS = 3000
+"""After so long with bytes that the reader does not take, the connection is broken (TCP_USER_TIMEOUT)."""
 
 _log = logging.getLogger("orbitkv.http")
 
@@ -95,7 +98,9 @@ def _listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit these two.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
         listener.bind((host, port))
         listener.listen(BACKLOG_CONNECTIONS)
     except OSError as error:
