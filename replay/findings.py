@@ -5,10 +5,12 @@ from typing import Any
 
 import attrs
 
+from orbitkv.events.commands import Start
 from orbitkv.events.facts import IncarnationClosed
 from orbitkv.events.frame import SegmentHeader
 from orbitkv.events.record import Record
 from replay.log import Log
+from replay.totals import store_of
 
 
 @attrs.frozen(slots=True, kw_only=True)
@@ -49,6 +51,10 @@ class Incarnation:
     state: str = ""
     """The state at its end, in one line."""
     digest: str = ""
+    totals: dict[str, Any] = attrs.field(factory=dict)
+    """What its facts add up to (`replay.totals`)."""
+    store: dict[str, Any] = attrs.field(factory=dict)
+    """What drove the SSD, as its first record says; empty when that is no longer in the log."""
 
     @classmethod
     def of(cls, header: SegmentHeader, *, decided: bool) -> "Incarnation":
@@ -61,6 +67,8 @@ class Incarnation:
         )
 
     def saw(self, records: list[Record]) -> None:
+        if isinstance(records[0].cause, Start):
+            self.store = store_of(records[0].cause)
         self.records += len(records)
         self.next_seq = records[-1].seq + 1
         for event in records[-1].events:

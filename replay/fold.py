@@ -15,6 +15,7 @@ from orbitkv.manager.kernel import State
 from replay.findings import Difference, Incarnation, Report
 from replay.lines import struct_text
 from replay.log import Log, LogFrame, LogSegment
+from replay.totals import totals_of
 
 Progress: TypeAlias = Callable[[int], None]
 """Is told how many of the log's bytes on disk have been dealt with."""
@@ -121,6 +122,7 @@ def _finish(found: Incarnation | None, state: State | None) -> None:
     if found is not None and state is not None:
         found.state = repr(state)
         found.digest = digest_text(state)
+        found.totals = totals_of(state)
 
 
 def digest_text(state: State) -> str:

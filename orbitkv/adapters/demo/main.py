@@ -68,11 +68,16 @@ async def _run(options: DemoOptions, screen: Screen) -> Summary:
         screen.plan(plan)
         played = await _serve(plan, places, screen)
         screen.say("verifying the log in another process")
-        totals = await fold_log(places.log_path)
-        summary = summarise(plan, played, totals, await verify_log(places.log_path))
+        verdict = await verify_log(places.log_path)
+        folded = await fold_log(places.log_path)
+        summary = summarise(plan, played, folded, _log_bytes(places), verdict)
         places.summary_path.write_bytes(msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
     screen.summary(summary, options.out)
     return summary
+
+
+def _log_bytes(places: Places) -> int:
+    return sum(file.stat().st_size for file in places.log_path.iterdir())
 
 
 async def _serve(plan: DemoPlan, places: Places, screen: Screen) -> Played:

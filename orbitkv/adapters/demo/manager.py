@@ -91,13 +91,13 @@ async def verify_log(log_path: Path) -> str:
 
 
 async def fold_log(log_path: Path) -> dict[str, Any]:
-    """The totals that the log alone adds up to. Raises AdapterError."""
+    """What the log alone adds up to, as `replay fold --json` says. Raises AdapterError."""
     done = await _replay("fold", log_path, "--json")
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip()
         raise AdapterError(f"The log in {log_path} cannot be read.", said, "keep it and report it")
-    totals: dict[str, Any] = json.loads(done.stdout)
-    return totals
+    folded: dict[str, Any] = json.loads(done.stdout)
+    return folded
 
 
 async def _replay(what: str, log_path: Path, *options: str) -> "subprocess.CompletedProcess[bytes]":

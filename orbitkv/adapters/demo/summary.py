@@ -67,6 +67,8 @@ class Summary(msgspec.Struct, kw_only=True):
     workload: Workload
     engine: EngineReport
     """Sums over the engines, as they saw it."""
+    manager: dict[str, Any]
+    """All totals of the log."""
     trouble: list[str] = []
     """What was not as it should be; empty after a good run."""
 
@@ -75,8 +77,8 @@ class Summary(msgspec.Struct, kw_only=True):
         return not self.trouble
 
 
-def summarise(plan: DemoPlan, played: Played, totals: dict[str, Any], verify: str) -> Summary:
-    """`totals`: what the fold of the log says."""
+def summarise(plan: DemoPlan, played: Played, folded: dict[str, Any], log_bytes: int, verify: str) -> Summary:
+    """`folded`: what the fold of the log says, as JSON."""
     engine = _sum(played.reports)
     summary = Summary(
         requests=len(plan.requests),
@@ -87,14 +89,30 @@ def summarise(plan: DemoPlan, played: Played, totals: dict[str, Any], verify: st
         byte_mismatches=engine.byte_mismatches,
         workload=_workload(plan),
         engine=engine,
-        **log_figures(totals),
+        log_bytes=log_bytes,
+        **log_figures(folded),
     )
     summary.trouble = list(_trouble(summary))
     return summary
 
 
-def log_figures(totals: dict[str, Any]) -> dict[str, Any]:
-    raise NotImplementedError
+def log_figures(folded: dict[str, Any]) -> dict[str, Any]:
+    """The part of the summary that the log alone tells; one incarnation, as the log is new."""
+    (incarnation,) = folded["incarnations"]
+    totals, store = incarnation["totals"], incarnation["store"]
+    return {
+        "asked_pages": totals["asked_pages"],
+        "hit_pages": Tiers(totals["dram_pages"], totals["ssd_pages"]),
+        "missed_pages": totals["miss_pages"],
+        "ssd_read_bytes": totals["read_bytes"],
+        "ssd_write_bytes": totals["write_bytes"],
+        "restored_bytes": totals["load_bytes"],
+        "io_engine": store["engine"],
+        "io_direct": store["direct"],
+        "io_reason": store["reason"],
+        "log_records": incarnation["records"],
+        "manager": totals,
+    }
 
 
 def _sum(reports: Sequence[EngineReport]) -> EngineReport:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from orbitkv.adapters.embedded.link import Link
+from orbitkv.adapters.embedded.link import Link, LinkClosed
 from orbitkv.adapters.embedded.lookups import Lookups
 from orbitkv.adapters.embedded.messages import (
     Arrive,
@@ -91,12 +91,22 @@ class SchedulerProcess:
     def _wait(self, deadline_ns: int | None) -> None:
         timeout_s = None if deadline_ns is None else max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9)
         for key, _ in self._selector.select(timeout_s):
-            link: Link[Any] = key.data
-            for _ in range(MESSAGES_PER_LINK_MAX):
+            self._drain_link(key.data)
+
+    def _drain_link(self, link: Link[Any]) -> None:
+        for _ in range(MESSAGES_PER_LINK_MAX):
+            try:
                 message = link.receive_nowait()
-                if message is None:
-                    break
-                self._take(message)
+            except LinkClosed:
+                if link is self._front:
+                    raise
+                raise _rank_failed("It ended without a word.") from None
+            if message is None:
+                return
+            self._take(message)
+            if isinstance(message, RankFinished):
+                self._selector.unregister(link)
+                return
 
     def _take(self, message: FrontMessage | RankMessage) -> None:
         match message:
@@ -135,6 +145,12 @@ class SchedulerProcess:
         self._front.send(Progress(tuple(first_tokens), completed))
         first_tokens.clear()
         self._told_ns, self._told_completed = now_ns, completed
+
+
+def _rank_failed(why: str) -> AdapterError:
+    return AdapterError(
+        "A rank of the engine failed.", why, "see the engines' output"
+    )
 
 
 def serve(front: Link[FrontMessage]) -> None:
