@@ -48,11 +48,11 @@ def grant_or_wait(turn: Turn, number: int, parts: Sequence[Part]) -> None:
 
 
 def _blocked(state: State, instance: Instance, charge: int) -> bool | None:
-    """None: it fits. True: the instance's own limit is met. False: the global one is."""
-    if state.reserved_bytes + charge > state.config.query_budget_bytes:
-        return False
+    """None: it fits. True: the instance's own limit is met. False: only the global one is."""
     if instance.reserved_bytes + charge > state.config.instance_query_budget_bytes:
         return True
+    if state.reserved_bytes + charge > state.config.query_budget_bytes:
+        return False
     return None
 
 

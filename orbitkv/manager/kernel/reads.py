@@ -24,6 +24,7 @@ from orbitkv.events.outcomes import Origin, PageClass, ReadOutcome, Refusal, Slo
 from orbitkv.manager.kernel.columns import lowest, pack, unpack
 from orbitkv.manager.kernel.interest import cut, drop_reads
 from orbitkv.manager.kernel.reclaim import allocate
+from orbitkv.manager.kernel.saves import drop_overtaken
 from orbitkv.manager.kernel.state import Read, State
 from orbitkv.manager.kernel.turn import Refuse, Turn
 
@@ -82,6 +83,9 @@ def _land(turn: Turn, landed: CompleteReads) -> None:
         turn.emit(PagesInserted(pack(retained), PageClass.RETAINED, Origin.DEMAND))
     for origin, buffers in reclaimable.items():
         turn.emit(PagesInserted(pack(buffers), PageClass.RECLAIMABLE, origin))
+    inserted = retained + [buffer for buffers in reclaimable.values() for buffer in buffers]
+    if state.saves and inserted:
+        drop_overtaken(turn, np.array(inserted, np.int64))
     if unindexed:
         turn.released.append(np.array(unindexed, np.int64))
 
@@ -135,8 +139,8 @@ def _next_batch(state: State) -> list[int]:
     reads = state.reads
     footprint = reads[next(iter(state.read_queue))].footprint_bytes
     size = image_bytes(footprint)
-    in_flight = state.foreground_bytes_in_flight
-    room = state.config.ssd_inflight_bytes_max - in_flight - state.background_bytes_in_flight
+    in_flight = state.foreground_bytes_in_flight + state.background_bytes_in_flight
+    room = state.config.ssd_inflight_bytes_max - in_flight
     for number in state.read_queue:
         if reads[number].footprint_bytes != footprint or (size > room and in_flight):
             break

@@ -184,6 +184,15 @@ def _free_given_up(turn: Turn, buffers: Iterable[int]) -> None:
         turn.emit(SavesEnded(pack(ended)))
 
 
+def drop_overtaken(turn: Turn, landed: Ints) -> None:
+    """Pages that ranks are saving have just landed from the SSD: the resident generation stays."""
+    state = turn.state
+    saving = state.pages.saving[state.buffers.page[landed]]
+    if (saving >= 0).any():
+        drop_saves(turn, saving[saving >= 0].tolist(), SaveDrop.RESIDENT)
+        promote(turn, landed[saving >= 0])
+
+
 def drop_saves_of_rank(turn: Turn, instance: int, rank: int, reason: SaveDrop) -> None:
     """The rank's session ends: pages that still miss its slices will never be complete."""
     state = turn.state
