@@ -69,7 +69,9 @@ def test_reads_and_copies_wait_for_their_superblock() -> None:
 def test_memory_that_cannot_be_had_is_said_and_holds_nothing_up() -> None:
     async def story(world: World) -> None:
         engine = await world.engine()
-        world.pool.failures[0] = OSError(12, "the host has no memory for superblock 0: make pool_bytes smaller")
+        world.pool.failures[0] = OSError(
+            12, "the host has no memory for superblock 0: make pool_bytes smaller"
+        )
         await engine.save([1])
         assert engine.notices(wire.PagesSealed)
         assert "make pool_bytes smaller" in world.manager.health.degradations["pool"]

@@ -16,7 +16,14 @@ from orbitkv.manager.kernel.snapshot import digest, restore
 from orbitkv.manager.kernel.state import State, new_state
 from orbitkv.manager.kernel.step import KERNEL_REVISION
 from orbitkv.manager.shell import loop as loop_module
-from orbitkv.manager.shell.loop import FRAME_BYTES_MAX, FRAME_RECORDS_MAX, FailStop, Loop, Question, StepResult
+from orbitkv.manager.shell.loop import (
+    FRAME_BYTES_MAX,
+    FRAME_RECORDS_MAX,
+    FailStop,
+    Loop,
+    Question,
+    StepResult,
+)
 from tests.doubles import MemoryJournal, SettableClock
 from tests.shell.world import CONFIG
 
@@ -165,12 +172,11 @@ def test_after_a_broken_rule_good_records_are_logged_and_nothing_else_happens(
 
 @in_trio
 def test_a_log_that_takes_no_more_stops_the_manager_with_a_remedy() -> None:
-    journal = MemoryJournal(lag_bytes_max=1024)
+    journal = MemoryJournal(lag_bytes_max=2500)
     loop = started(journal)
     journal.fill()
     with pytest.raises(FailStop, match="log_lag_bytes_max"):
-        for session in range(1, 100):
-            loop.process([arrival(session)])
+        loop.process(arrival(session) for session in range(1, 100))
 
 
 def test_the_invariants_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,9 @@ class Client:
         }
         return await self.ask(lambda call: wire.RegisterRank(call, **fields | changed), descriptor)
 
-    async def query(self, numbers: Sequence[int], request: str = "r", attempt: int = 0, revision: int = 0) -> Any:
+    async def query(
+        self, numbers: Sequence[int], request: str = "r", attempt: int = 0, revision: int = 0
+    ) -> Any:
         self.tickets += 1
         part = wire.QueryPart(0, PAGE_TOKENS, 0, [key(number) for number in numbers])
         return await self.ask(
@@ -305,9 +307,7 @@ def build(
         handles=TokenSealer(incarnation, b"s" * 32),
     )
     manager = assemble(loop, ports, health, admission, lambda: "{}")
-    return World(
-        config, medium, log, pool, store, carrier, channel, board, loop, manager, admission, said
-    )
+    return World(config, medium, log, pool, store, carrier, channel, board, loop, manager, admission, said)
 
 
 def play(story: Callable[[World], Awaitable[None]], config: KernelConfig = CONFIG, **options: Any) -> None:

@@ -4,14 +4,16 @@ A number is used once. So a completion that comes twice, or late, can never be t
 work on the same memory: it is known to be stale, and is reported as a completion of nothing.
 """
 
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 Work = TypeVar("Work")
 
 
 class Pending(Generic[Work]):
-    def __init__(self) -> None:
-        self._next = 1
+    def __init__(self, numbers: Iterator[int]) -> None:
+        """`numbers` may be shared, so that no number stands for two things of different kinds either."""
+        self._numbers = numbers
         self._works: dict[int, Work] = {}
 
     def __len__(self) -> int:
@@ -19,8 +21,7 @@ class Pending(Generic[Work]):
 
     def add(self, work: Work) -> int:
         """The token under which it will be reported."""
-        token = self._next
-        self._next += 1
+        token = next(self._numbers)
         self._works[token] = work
         return token
 

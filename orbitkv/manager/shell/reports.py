@@ -6,6 +6,7 @@ Read ids need no keeping: the kernel never gives one twice.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import count
 
 import attrs
 
@@ -38,11 +39,12 @@ class Copying:
     elapsed_us: int = 0
 
 
-@attrs.define(slots=True)
 class Reports:
-    _copies: Pending[Copying] = attrs.field(factory=Pending, init=False)
-    _seals: Pending[int] = attrs.field(factory=Pending, init=False)
-    _writes: Pending[int] = attrs.field(factory=Pending, init=False)
+    def __init__(self) -> None:
+        numbers = count(1)
+        self._copies = Pending[Copying](numbers)
+        self._seals = Pending[int](numbers)
+        self._writes = Pending[int](numbers)
 
     # --- what was asked -------------------------------------------------------------------------------
 

@@ -107,19 +107,19 @@ class SsdLane:
         self._changed = True
         match chore:
             case FormatSegment():
-                return self._format(self.store, chore)
+                return self._format(self.store, chore.segment, chore.slot_bytes)
             case ClearSlots():
                 return self._clear(self.store, chore)
             case WritePages():
                 return self._write(self.store, chore)
 
-    def _format(self, store: PageStore, chore: FormatSegment) -> list[Command]:
+    def _format(self, store: PageStore, segment: int, slot_bytes: int) -> list[Command]:
         try:
-            store.format_segment(chore.segment, chore.slot_bytes)
+            store.format_segment(segment, slot_bytes)
         except OSError as error:
-            self._unformatted.add(chore.segment)
+            self._unformatted.add(segment)
             return [_not_writable(error)]
-        self._unformatted.discard(chore.segment)
+        self._unformatted.discard(segment)
         return []
 
     def _clear(self, store: PageStore, chore: ClearSlots) -> list[Command]:
@@ -141,9 +141,12 @@ class SsdLane:
         writes: list[PageWrite] = [
             page_write(self.state, self.reports.expect_write(slot), buffer, slot) for slot, buffer in pairs
         ]
+        commands: list[Command] = []
+        for segment in sorted({write.segment for write in writes} & self._unformatted):
+            commands += self._format(store, segment, self.state.slots.segments[segment].slot_bytes)
         store.submit_writes([write for write in writes if write.segment not in self._unformatted])
         void = [write for write in writes if write.segment in self._unformatted]
-        return self.reports.of_store(
+        return commands + self.reports.of_store(
             [WriteDone(write.token, WriteOutcome.FAILED, 0, "its segment has no header") for write in void]
         )
 
