@@ -5,8 +5,8 @@ definition of what a segment is. Must not open files or read a clock: bytes in, 
 (`orbitkv.events.scan` reads what is written here).
 
     segment  = header, snapshot frame, record frame ..., closing frame (once it is sealed)
-    header   = HEADER below; its last 4 bytes are the checksum of all before them
-    frame    = FRAME below, then the payload; the checksum covers both
+    header   = _HEADER below; its last 4 bytes are the checksum of all before them
+    frame    = _HEAD below, then the payload; the checksum covers both
 
 Every byte of a segment is under a CRC-32C, and every checksum covers the previous one, from the
 header's `previous_checksum` (the last frame of the segment before) to the closing frame. So a frame
@@ -32,9 +32,11 @@ FRAME_MARKER = b"\xf5OK"
 
 _HEADER = struct.Struct("<8sII16sQQQqIII")
 HEADER_BYTES = _HEADER.size
-_FRAME = struct.Struct("<3sBIQQQI")
 _CHECKSUM = struct.Struct("<I")
-FRAME_HEAD_BYTES = _FRAME.size + _CHECKSUM.size
+_FRAME = struct.Struct("<3sBIQQQI")
+"""Marker, kind, payload bytes, first, last and synced seq, previous checksum. The frame's own follows."""
+_HEAD = struct.Struct(_FRAME.format + "I")
+FRAME_HEAD_BYTES = _HEAD.size
 
 LOG_ID_BYTES = 16
 RECORDS_BYTES_MAX = 16 << 20
@@ -73,7 +75,15 @@ class FrameKind(IntEnum):
     """Nothing follows. Empty payload."""
 
 
-_KINDS: dict[int, FrameKind] = {kind.value: kind for kind in FrameKind}
+_PAYLOAD_BYTES_MAX = {
+    FrameKind.SNAPSHOT: SNAPSHOT_BYTES_MAX,
+    FrameKind.RECORDS: RECORDS_BYTES_MAX,
+    FrameKind.CLOSING: 0,
+}
+_KINDS: dict[int, tuple[FrameKind, int]] = {
+    kind.value: (kind, bytes_max) for kind, bytes_max in _PAYLOAD_BYTES_MAX.items()
+}
+"""By the number in the frame: the kind and the most payload bytes it may have."""
 
 
 @attrs.frozen(slots=True, kw_only=True)
@@ -92,9 +102,12 @@ class SegmentHeader:
     """Checksum of the last frame of the segment before, over incarnations; 0 for a log's first."""
 
 
-@attrs.frozen(slots=True)
+@attrs.define(slots=True)
 class Frame:
-    """One frame as it stands in a segment. `payload` is a view into the scanned bytes."""
+    """One frame as it stands in a segment. `payload` is a view into the scanned bytes.
+
+    Not frozen only because that would cost a scan a third of its time. Nobody changes one.
+    """
 
     kind: FrameKind
     first_seq: int
@@ -126,16 +139,6 @@ def parse_segment_name(name: str) -> SegmentName | None:
     """The incarnation and number that a file name states; None if it names no segment."""
     match = _NAME.match(name)
     return SegmentName(int(match[1]), int(match[2]), match[3] is not None) if match else None
-
-
-def payload_bytes_max(kind: FrameKind) -> int:
-    match kind:
-        case FrameKind.SNAPSHOT:
-            return SNAPSHOT_BYTES_MAX
-        case FrameKind.RECORDS:
-            return RECORDS_BYTES_MAX
-        case FrameKind.CLOSING:
-            return 0
 
 
 def encode_header(header: SegmentHeader) -> bytes:
@@ -210,8 +213,8 @@ class Chain:
         return self._head(FrameKind.CLOSING, self.next_seq - 1, b"", synced_seq)
 
     def _head(self, kind: FrameKind, last_seq: int, payload: bytes, synced_seq: int) -> bytes:
-        if len(payload) > payload_bytes_max(kind):
-            raise ValueError(f"{kind.name} frame of {len(payload)} bytes: at most {payload_bytes_max(kind)}")
+        if len(payload) > _PAYLOAD_BYTES_MAX[kind]:
+            raise ValueError(f"{kind.name} frame of {len(payload)} bytes: at most {_PAYLOAD_BYTES_MAX[kind]}")
         if last_seq < self.next_seq - (kind is not FrameKind.RECORDS):
             raise ValueError(f"{kind.name} frame ends at seq {last_seq}, the chain stands at {self.next_seq}")
         head = _FRAME.pack(
@@ -230,21 +233,20 @@ def decode_frame(data: memoryview, offset: int) -> Frame | str:
     rest_bytes = len(data) - offset
     if rest_bytes < FRAME_HEAD_BYTES:
         return f"{rest_bytes} bytes stand where a frame of at least {FRAME_HEAD_BYTES} begins"
-    marker, kind_number, payload_bytes, first_seq, last_seq, synced_seq, previous = _FRAME.unpack_from(
+    marker, number, payload_bytes, first_seq, last_seq, synced_seq, previous, checksum = _HEAD.unpack_from(
         data, offset
     )
     if marker != FRAME_MARKER:
         return "no frame begins here"
-    kind = _KINDS.get(kind_number)
-    if kind is None:
-        return f"frame kind {kind_number} is unknown"
-    if payload_bytes > payload_bytes_max(kind):
+    if number not in _KINDS:
+        return f"frame kind {number} is unknown"
+    kind, bytes_max = _KINDS[number]
+    if payload_bytes > bytes_max:
         return f"the frame claims {payload_bytes} bytes, more than its kind may have"
     if payload_bytes > rest_bytes - FRAME_HEAD_BYTES:
         return f"the frame needs {FRAME_HEAD_BYTES + payload_bytes} bytes, {rest_bytes} are there"
     start = offset + FRAME_HEAD_BYTES
     payload = data[start : start + payload_bytes]
-    (checksum,) = _CHECKSUM.unpack_from(data, offset + _FRAME.size)
-    if crc32c(payload, crc32c(data[offset : offset + _FRAME.size])) != checksum:
+    if crc32c(payload, crc32c(data[offset : start - _CHECKSUM.size])) != checksum:
         return "the frame fails its checksum"
     return Frame(kind, first_seq, last_seq, synced_seq, previous, checksum, offset, payload)

@@ -158,11 +158,11 @@ class JournalThread:
             while self._turn():
                 pass
             self._insist(self._seal)
-            self.writer.close()
         except BaseException as failure:
             # Also a bug must reach the loop: from now on every call raises.
             self.failure = failure
             self.trouble = self.trouble or f"the journal's thread has ended: {failure!r}"
+        self.writer.close()
         with self._lock:
             self._ended = True
             waiting = self._take_waiters(sys.maxsize)
@@ -255,9 +255,7 @@ class JournalThread:
         finished = self.writer
         finished.seal()
         header = attrs.evolve(roll.header, previous_checksum=finished.checksum)
-        self.writer = SegmentWriter.create(
-            self._directory.path, header, roll.snapshot, self._directory.calls
-        )
+        self.writer = SegmentWriter.create(self._directory.path, header, roll.snapshot, self._directory.calls)
         finished.close()
         self._done([roll])
         self.housekeeper.tidy_before(SegmentName(header.incarnation, header.number))

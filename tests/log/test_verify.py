@@ -164,7 +164,13 @@ def test_logs_of_another_kernel_revision_are_folded_only_and_it_says_so(
 ) -> None:
     true = told[0][5]
     lie = msgspec.structs.replace(true, events=(*true.events, facts.StaleCompletion("read", 1)))
-    write_log(tmp_path, told[:1], lies={(1, true.seq): lie}, kernel_revision=KERNEL_REVISION + 1)
+    write_log(
+        tmp_path,
+        told[:1],
+        lies={(1, true.seq): lie},
+        segment_records=10_000,
+        kernel_revision=KERNEL_REVISION + 1,
+    )
     answer = run("verify", str(tmp_path))
     assert answer.exit_code == 0
     assert f"incarnation 1 is of kernel revision {KERNEL_REVISION + 1}" in answer.stderr
