@@ -23,7 +23,6 @@ from orbitkv.manager.kernel import (
     KERNEL_REVISION,
     Answer,
     Refused,
-    State,
     check,
     digest,
     effects_of,
@@ -165,7 +164,7 @@ class Simulation:
         self._tick_when_due()
         if self._crashes and self.random.random() < 0.0015:
             self.crash()
-        elif self.random.random() < 0.35:
+        elif self.random.random() < 0.45:
             report = self.world.deliver()
             if report is not None:
                 self.send(report)

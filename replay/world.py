@@ -43,11 +43,13 @@ class Identity:
 class Faults:
     """Chances, each between 0 and 1, that a chore goes wrong."""
 
-    short_read: float = 0.01
-    failed_read: float = 0.01
-    rotten_slot: float = 0.01
-    swapped_slots: float = 0.003
-    failed_write: float = 0.01
+    short_read: float = 0.02
+    failed_read: float = 0.02
+    rotten_slot: float = 0.03
+    swapped_slots: float = 0.02
+    failed_write: float = 0.02
+    twice_on_disk: float = 0.3
+    """Of a crash: one page is found in two slots afterwards."""
     source_gone: float = 0.01
     doubled: float = 0.05
     lost: float = 0.01
@@ -400,7 +402,25 @@ class World:
         for chore in self.chores:
             if chore.kind == "write" and not chore.repeated and self.random.random() < 0.5:
                 self._store(chore, self._place(chore))
+        if self.disk and self.random.random() < self.faults.twice_on_disk:
+            self._copy_one_slot()
         self.forget()
+
+    def _copy_one_slot(self) -> None:
+        """As two writers of one key would leave it: a second image of a page in a free slot."""
+        slot = self.random.choice(list(self.disk))
+        segment = self._segment(slot)
+        first = segment * self.config.ssd_slots_per_segment_max
+        count = min(
+            self.config.ssd_slots_per_segment_max, self.config.ssd_segment_bytes // self.segments[segment]
+        )
+        free = [
+            other
+            for other in range(first, first + count)
+            if other not in self.disk and other not in self.condemned
+        ]
+        if free:
+            self.disk[self.random.choice(free)] = attrs.evolve(self.disk[slot])
 
     def directory(self) -> list[commands.RecoverSegment]:
         """What a successor reads at its start, a command per segment."""

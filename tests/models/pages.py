@@ -127,7 +127,7 @@ def pages_promoted(books: Books, event: facts.PagesPromoted, record: Record) -> 
         if isinstance(other, facts.QueryGranted):
             taken.update(numbers(other.buffers))
         if isinstance(other, facts.SavesDropped) and other.reason == SaveDrop.RESIDENT:
-            taken.update(_saved_again(books, record))
+            taken.update(_saved_again(books, other, record))
     for index, number in enumerate(numbers(event.buffers)):
         buffer = books.buffers[number]
         require(buffer.indexed, "a promoted page is resident", buffer=number)
@@ -137,14 +137,11 @@ def pages_promoted(books: Books, event: facts.PagesPromoted, record: Record) -> 
         buffer.recency = (record.seq, books.event_index, -index)
 
 
-def _saved_again(books: Books, record: Record) -> set[int]:
-    """Resident buffers of the pages that this record's save offers, or would have sealed."""
-    pages: list[int] = []
+def _saved_again(books: Books, dropped: facts.SavesDropped, record: Record) -> set[int]:
+    """Resident buffers of the pages that were offered, or half saved, while they are here already."""
+    pages = [books.buffers[number].page for number in numbers(dropped.buffers)]
     if isinstance(record.cause, commands.BeginSave):
-        pages = numbers(record.cause.pages)
-    elif isinstance(record.cause, commands.CompleteSeals):
-        sealed = [books.buffers.get(buffer) for buffer in numbers(record.cause.buffers)]
-        pages = [buffer.page for buffer in sealed if buffer is not None]
+        pages += numbers(record.cause.pages)
     return {books.resident[page] for page in pages if page in books.resident}
 
 

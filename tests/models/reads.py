@@ -63,8 +63,11 @@ def reads_dropped(books: Books, event: facts.ReadsDropped, record: Record) -> No
         require(number in books.reads, "a dropped read was queued", read=number)
         read = books.reads[number]
         require(not read.submitted, "a submitted read is never taken back", read=number)
-        if event.no_room:
-            _fail_owners(books, read)
+        reclaimed = read.page not in books.on_ssd
+        unwanted = not books.interested(read)
+        rule = "a queued read is dropped for want of room, of its slot, or of anybody who waits"
+        require(event.no_room or reclaimed or unwanted, rule, read=number)
+        _fail_owners(books, read)
         _forget(books, number)
 
 

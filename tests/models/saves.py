@@ -84,8 +84,12 @@ def save_joined(books: Books, event: facts.SaveJoined, record: Record) -> None:
 def saves_dropped(books: Books, event: facts.SavesDropped, record: Record) -> None:
     given_up = numbers(event.buffers)
     require(event.count > 0, "a drop is of pages", event=event)
-    overtaken = event.reason == SaveDrop.RESIDENT and isinstance(record.cause, commands.CompleteSeals)
-    if event.reason in WITHOUT_BUFFERS and not overtaken:  # a read of the page may land while it is sealed
+    if event.reason == SaveDrop.RESIDENT:  # offered while it is here, or a read of it landed meanwhile
+        absent = [buffer for buffer in given_up if books.buffers[buffer].page not in books.resident]
+        require(
+            not absent, "a save dropped as resident is of a page that is here", event=event, absent=absent
+        )
+    elif event.reason in WITHOUT_BUFFERS:
         require(not given_up, "nothing was taken for a page refused at once", event=event)
     for buffer in given_up:
         require(buffer in books.saves, "a dropped save was under way", buffer=buffer)

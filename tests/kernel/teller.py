@@ -1,0 +1,154 @@
+"""The telling half of the golden stories: steps wishes, writes down what came of them, knows names by number.
+
+`storyteller` says what the wishes are and how a story's file looks. Beside each story an observer keeps
+its own books and the kernel's full check runs after every record.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from orbitkv.events import facts
+from orbitkv.events.codec import encode_records
+from orbitkv.events.commands import Command
+from orbitkv.events.config import SECOND_NS, KernelConfig
+from orbitkv.events.record import Record
+from orbitkv.manager.kernel import Answer, Refused, check, digest, new_state, step
+from replay.lines import struct_text
+from tests.models.columns import numbers
+from tests.models.observer import Observer
+
+HIDDEN = {"config", "groups", "namespace_digest", "host", "kernel_revision", "body", "staging_bytes"}
+"""Fields that would bury the story: they say nothing that the wish above them does not say."""
+
+
+class StoryError(Exception):
+    """A wish that the teller does not understand."""
+
+
+class Teller:
+    """Tells one story. Keeps by name what the facts number: sessions, operations, pages, buffers, slots."""
+
+    def __init__(self) -> None:
+        self.clock_ns = 0
+        self.config = KernelConfig(
+            pool_bytes=0, superblock_bytes=1, query_budget_bytes=0, instance_query_budget_bytes=0
+        )
+        self.told: list[str] = []
+        self.written: dict[int, tuple[bytes, int]] = {}
+        """What stands in the SSD's slots: key and generation."""
+        self.forget()
+
+    def forget(self) -> None:
+        """A new process: all that it knew of the old one is what the SSD holds."""
+        self.state = new_state()
+        self.observer = Observer()
+        self.records: list[bytes] = []
+        self.sessions: dict[str, int] = {}
+        self.operations: dict[str, int] = {}
+        self.leases: dict[str, int] = {}
+        self.tickets: dict[int, int] = {}
+        self.pages: dict[int, bytes] = {}
+        self.buffers: dict[bytes, int] = {}
+        self.generations: dict[int, int] = {}
+        self.plans: dict[tuple[str, bytes], tuple[int, int]] = {}
+        """(who, key) to the buffer and generation that a save was given."""
+        self.reads: dict[bytes, int] = {}
+        self.slots: dict[bytes, int] = {}
+        self.writing: set[bytes] = set()
+        self.last_report: Command | None = None
+
+    # --- telling --------------------------------------------------------------------------------------
+
+    def tell(self, story: str) -> str:
+        """The story with everything beneath its wishes told anew."""
+        lines: list[str] = []
+        for line in story.splitlines():
+            if line.startswith("#"):
+                lines.append(line)
+            elif line.startswith("> "):
+                if lines and not lines[-1].startswith("> "):
+                    lines.append("")
+                lines += [line, *self.wish(line[2:])]
+        return "\n".join(lines) + "\n"
+
+    def wish(self, wish: str) -> list[str]:
+        words = wish.split()
+        quietly = words[0] == "quietly"
+        if quietly:
+            words = words[1:]
+        self.told = []
+        act: Callable[..., None] | None = getattr(self, "wish_" + words[0].replace("-", "_"), None)
+        if act is None:
+            raise StoryError(f"no such wish: {wish!r}")
+        act(*words[1:])
+        return [*([] if quietly else self.told), f"= {self.state!r}"]
+
+    def send(self, command: Command) -> Record | Answer | Refused:
+        self.clock_ns += SECOND_NS // 1000
+        before = digest(self.state)
+        result = step(self.state, self.clock_ns, command)
+        match result:
+            case Record():
+                self._recorded(result)
+            case Refused():
+                assert digest(self.state) == before, "a refused command changes nothing"
+                self.told.append(f"refused: {result.reason.name.lower()}: {result.detail}")
+            case Answer():
+                assert digest(self.state) == before, "an answer changes nothing"
+                self.told.append("answer: nothing changed")
+        return result
+
+    def _recorded(self, record: Record) -> None:
+        self.records.append(encode_records([record]))
+        self.told += [_fact_text(event) for event in record.events]
+        self.observer.observe(record)
+        self.observer.check()
+        check(self.state)
+        for event in record.events:
+            self._learn(event)
+
+    def _learn(self, event: facts.Event) -> None:
+        match event:
+            case facts.PagesBound():
+                self.pages.update(zip(numbers(event.pages), event.keys, strict=True))
+            case facts.BuffersAllocated():
+                for index, buffer in enumerate(numbers(event.buffers)):
+                    self.buffers[self.pages[numbers(event.pages)[index]]] = buffer
+                    self.generations[buffer] = event.generation + index
+            case facts.ReadsQueued():
+                for index, page in enumerate(numbers(event.pages)):
+                    self.reads[self.pages[page]] = event.read + index
+            case facts.WritesSubmitted():
+                self._writes_submitted(event)
+            case facts.SlotsRecovered():
+                for slot, page in zip(numbers(event.slots), numbers(event.pages), strict=True):
+                    self.slots[self.pages[page]] = slot
+            case _:
+                pass
+
+    def _writes_submitted(self, event: facts.WritesSubmitted) -> None:
+        for slot, buffer in zip(numbers(event.slots), numbers(event.buffers), strict=True):
+            key = next(key for key, known in self.buffers.items() if known == buffer)
+            self.slots[key] = slot
+            self.writing.add(key)
+            self.written[slot] = (key, self.generations[buffer])
+
+
+def _fact_text(event: facts.Event) -> str:
+    shown = [field.name for field in msgspec.structs.fields(type(event)) if field.name in HIDDEN]
+    if not shown:
+        return struct_text(event)
+    words = struct_text(event)
+    for name in shown:
+        words = _without(words, name, event)
+    return words
+
+
+def _without(words: str, name: str, event: facts.Event) -> str:
+    """The text without one field: from its name to the next field's, or to the end."""
+    names = [field.name for field in msgspec.structs.fields(type(event))]
+    start = words.index(f" {name}=")
+    later = names[names.index(name) + 1 :]
+    ends = [words.index(f" {other}=", start + 1) for other in later if f" {other}=" in words[start + 1 :]]
+    return words[:start] + (words[min(ends) :] if ends else "")
