@@ -21,6 +21,9 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
+PRINTED_COLUMNS = 120
+"""Width of the tables where there is no terminal to ask."""
+
 Sample: TypeAlias = Mapping[str, float]
 """The figures of one run of one arm, by name; names end in their unit."""
 Arm: TypeAlias = Callable[[int], Sample]
@@ -115,7 +118,7 @@ class Report:
         self._goals.append(goal)
 
     def finish(self, json_path: Path | None) -> None:
-        console = Console()
+        console = Console() if sys.stdout.isatty() else Console(width=PRINTED_COLUMNS)
         console.print(self._title, style="bold")
         for name, value in self._conditions.items():
             console.print(f"  {name}: {value}", highlight=False)

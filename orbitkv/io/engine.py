@@ -44,8 +44,8 @@ class IoEngine(Protocol):
         """A descriptor that is readable while `reap` has something to return."""
 
     @property
-    def patience_s(self) -> float:
-        """How long at most to wait for the descriptor before calling `reap` anyway; normally for ever."""
+    def patience_s(self) -> float | None:
+        """How long at most to wait for the descriptor before calling `reap` anyway; None: for ever."""
 
     def close(self) -> None:
         """Give everything back. Asserts that nothing is in flight."""

@@ -8,7 +8,6 @@ what the host refuses is an error; `auto` falls back and says so.
 import errno
 import mmap
 import os
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +17,9 @@ import attrs
 from orbitkv.events.ids import ALIGNMENT_BYTES
 from orbitkv.io.errors import StoreError
 from orbitkv.io.store_path import path_trouble
+
+PROBE_NAME = "probe"
+"""Always the same file, so that a killed probe leaves nothing that the next does not take along."""
 
 
 class IoEngineSetting(StrEnum):
@@ -96,23 +98,23 @@ def why_no_direct(path: Path) -> str:
 
     Raises StoreError when the directory cannot be written at all.
     """
+    probe = path / PROBE_NAME
     try:
-        descriptor, name = tempfile.mkstemp(prefix="probe-", dir=path)
+        probe.touch(mode=0o600)
     except OSError as refused:
         raise StoreError(f"the SSD path {path} {path_trouble(refused)}") from None
-    os.close(descriptor)
     try:
-        return _try_direct(name)
+        return _try_direct(probe)
     except OSError as refused:
         if refused.errno in (errno.ENOSPC, errno.EDQUOT):
             return ""  # a full disk says nothing against O_DIRECT, and may hold a store that is complete
         return refused.strerror or "it gave no reason"
     finally:
-        os.unlink(name)
+        probe.unlink()
 
 
-def _try_direct(name: str) -> str:
-    descriptor = os.open(name, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+def _try_direct(probe: Path) -> str:
+    descriptor = os.open(probe, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
     try:
         with mmap.mmap(-1, 2 * ALIGNMENT_BYTES) as memory, memoryview(memory) as view:
             out, back = view[:ALIGNMENT_BYTES], view[ALIGNMENT_BYTES:]

@@ -97,8 +97,8 @@ class RingEngine:
         return len(self._pending)
 
     @property
-    def patience_s(self) -> float:
-        return RETRY_S if self._unsubmitted else float("inf")
+    def patience_s(self) -> float | None:
+        return RETRY_S if self._unsubmitted else None
 
     def fileno(self) -> int:
         descriptor: int = self._ring.ring_fd
@@ -148,8 +148,9 @@ class RingEngine:
         place = (pool_offset, length)
         iovec = self._iovecs.get(place)
         if iovec is None:
-            iovec = liburing.Iovec([self._pool_view[pool_offset : pool_offset + length]])
-            self._iovecs[place] = iovec
+            view = self._pool_view[pool_offset : pool_offset + length]
+            assert view.nbytes == length, f"the pool ends before {pool_offset} + {length}"
+            iovec = self._iovecs[place] = liburing.Iovec([view])
         return iovec
 
     def _enter(self) -> None:

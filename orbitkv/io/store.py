@@ -9,10 +9,7 @@ is never listed. Nothing submitted is taken back. The store decides nothing abou
 page, whether to quarantine is the kernel's business.
 """
 
-import errno
-import os
 import select
-import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +23,7 @@ from orbitkv.io.doorbell import Doorbell
 from orbitkv.io.engine import TRANSFERS_MAX, Finished, IoEngine
 from orbitkv.io.image import verify
 from orbitkv.io.lanes import Lanes
+from orbitkv.io.results import read_done, read_missed, write_done, write_failed
 from orbitkv.io.store_files import StoreFiles
 from orbitkv.io.store_geometry import StoreGeometry
 from orbitkv.io.threads import ThreadEngine
@@ -58,14 +56,15 @@ def open_store(
     geometry = StoreGeometry(capacity_bytes, segment_bytes, slots_per_segment_max)
     files = StoreFiles(path, geometry, io_engine=io_engine, io_direct=io_direct)
     try:
-        engine = _engine(files, pool_view)
+        engine = make_engine(files, pool_view)
         return SsdStore(files, engine, pool_view, inflight_bytes_max=inflight_bytes_max)
     except BaseException:
         files.close()
         raise
 
 
-def _engine(files: StoreFiles, pool_view: memoryview) -> IoEngine:
+def make_engine(files: StoreFiles, pool_view: memoryview) -> IoEngine:
+    """The engine that was chosen for these files, between them and this pool. Raises OSError."""
     if files.choice.engine == ThreadEngine.name:
         return ThreadEngine(files.page_file.descriptor, pool_view)
     # Only here, so that a host without liburing still has its fallback.
@@ -155,7 +154,8 @@ class SsdStore:
                 self._collect()
         finally:
             self._waiting = False
-            self._waiter_left.set()
+            if self._closed:
+                self._waiter_left.set()
         done, self._done = self._done, []
         self._in_flight -= len(done)
         return done
@@ -193,11 +193,11 @@ class SsdStore:
     async def _wait(self) -> None:
         """Until the engine or the verifier has something, or the engine wants to be asked again."""
         patience_s = self._engine.patience_s
-        if patience_s == float("inf"):
+        if patience_s is None:
             await trio.lowlevel.wait_readable(self._either)
-            return
-        with trio.move_on_after(patience_s):
-            await trio.lowlevel.wait_readable(self._either)
+        else:
+            with trio.move_on_after(patience_s):
+                await trio.lowlevel.wait_readable(self._either)
 
     def _collect(self) -> None:
         finished = self._engine.reap()
@@ -209,8 +209,8 @@ class SsdStore:
             self._sort(each)
         self._check_some()
         self._doorbell.answer()
-        for landed, read, outcome in self._verifier.collect():
-            self._done.append(_read_done(landed, read, outcome))
+        if self._verifier.in_flight:
+            self._done += [read_done(*verdict) for verdict in self._verifier.collect()]
 
     def _fill(self) -> None:
         reads, writes = self._lanes.take()
@@ -220,11 +220,11 @@ class SsdStore:
     def _sort(self, finished: Finished) -> None:
         transfer = finished.transfer
         if isinstance(transfer, PageWrite):
-            self._done.append(self._write_done(finished, transfer))
+            self._done.append(self._list(write_done(finished, transfer), transfer))
         elif finished.result != transfer.image_bytes:
-            self._done.append(_unread(finished, transfer))
+            self._done.append(read_missed(finished, transfer))
         elif not self._is_checked:
-            self._done.append(_read_done(finished, transfer, ReadOutcome.WHOLE))
+            self._done.append(read_done(finished, transfer, ReadOutcome.WHOLE))
         elif transfer.image_bytes > self._inline_check_bytes_max:
             self._verifier.submit(finished, transfer)
         else:
@@ -235,7 +235,7 @@ class SsdStore:
         while self._unchecked and left_bytes > 0:
             finished, read = self._unchecked.popleft()
             left_bytes -= read.image_bytes
-            self._done.append(_read_done(finished, read, self._verifier.verdict(read)))
+            self._done.append(read_done(finished, read, self._verifier.verdict(read)))
 
     # --- the directory around a write ----------------------------------------------------------------
 
@@ -246,25 +246,21 @@ class SsdStore:
         try:
             self._directory.clear(write.segment, [write.slot_index])
         except OSError as refused:
-            self._done.append(_unwritten(write.token, refused.errno or errno.EIO, elapsed_us=0))
+            self._done.append(write_failed(write.token, refused.errno))
             self._doorbell.ring()
             return False
         return True
 
-    def _write_done(self, finished: Finished, write: PageWrite) -> WriteDone:
-        elapsed_us = _elapsed_us(finished)
-        if finished.result < 0:
-            return _unwritten(write.token, -finished.result, elapsed_us)
-        if finished.result != write.image_bytes:
-            detail = f"{finished.result} of {write.image_bytes} bytes"
-            return WriteDone(write.token, WriteOutcome.SHORT, elapsed_us, detail)
+    def _list(self, done: WriteDone, write: PageWrite) -> WriteDone:
+        """Put the slot into the directory after it has been written; without its entry it is not."""
+        if done.outcome is not WriteOutcome.WRITTEN:
+            return done
+        footprint_bytes = write.image_bytes - TRAILER_BYTES
         try:
-            self._directory.set_written(
-                write.segment, write.slot_index, write.identity, write.image_bytes - TRAILER_BYTES
-            )
+            self._directory.set_written(write.segment, write.slot_index, write.identity, footprint_bytes)
         except OSError as refused:
-            return _unwritten(write.token, refused.errno or errno.EIO, elapsed_us)
-        return WriteDone(write.token, WriteOutcome.WRITTEN, elapsed_us)
+            return write_failed(write.token, refused.errno, done.elapsed_us)
+        return done
 
     # --- closing ---------------------------------------------------------------------------------------
 
@@ -273,7 +269,6 @@ class SsdStore:
             raise trio.ClosedResourceError("the SSD store is closed")
 
     async def _dismiss_waiter(self) -> None:
-        self._waiter_left = trio.Event()
         trio.lowlevel.notify_closing(self._either)
         if self._waiting:
             await self._waiter_left.wait()
@@ -284,25 +279,3 @@ class SsdStore:
         self._verifier.close()
         self._doorbell.close()
         self._files.close()
-
-
-def _elapsed_us(finished: Finished) -> int:
-    return (time.monotonic_ns() - finished.submitted_ns) // 1000
-
-
-def _read_done(finished: Finished, read: PageRead, outcome: ReadOutcome) -> ReadDone:
-    return ReadDone(read.token, outcome, finished.result, _elapsed_us(finished))
-
-
-def _unread(finished: Finished, read: PageRead) -> ReadDone:
-    if finished.result < 0:
-        detail = os.strerror(-finished.result)
-        return ReadDone(read.token, ReadOutcome.FAILED, 0, _elapsed_us(finished), detail)
-    detail = f"{finished.result} of {read.image_bytes} bytes"
-    return ReadDone(read.token, ReadOutcome.SHORT, finished.result, _elapsed_us(finished), detail)
-
-
-def _unwritten(token: int, number: int, elapsed_us: int) -> WriteDone:
-    no_space = number in (errno.ENOSPC, errno.EDQUOT)
-    outcome = WriteOutcome.NO_SPACE if no_space else WriteOutcome.FAILED
-    return WriteDone(token, outcome, elapsed_us, os.strerror(number))

@@ -22,7 +22,7 @@ THREADS_MAX = 8
 
 class ThreadEngine:
     name = "threads"
-    patience_s = float("inf")
+    patience_s = None
 
     def __init__(self, descriptor: int, pool_view: memoryview) -> None:
         """`descriptor` is the page file. Raises nothing; no thread runs yet."""

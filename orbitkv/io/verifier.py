@@ -24,7 +24,7 @@ class Verifier:
         self._pool_view = pool_view
         self._check = check
         self._orders: queue.SimpleQueue[tuple[Finished, PageRead] | None] = queue.SimpleQueue()
-        self._verdicts: deque[tuple[Finished, PageRead, ReadOutcome]] = deque()
+        self._verdicts: deque[tuple[Finished, PageRead, ReadOutcome | Exception]] = deque()
         self._doorbell = doorbell
         self._thread: threading.Thread | None = None
         self._in_flight = 0
@@ -48,8 +48,14 @@ class Verifier:
         self._orders.put((finished, read))
 
     def collect(self) -> list[tuple[Finished, PageRead, ReadOutcome]]:
-        verdicts = [self._verdicts.popleft() for _ in range(len(self._verdicts))]
-        self._in_flight -= len(verdicts)
+        """All that has been checked since the last call. Raises what the check raised, as `verdict` would."""
+        verdicts = []
+        for _ in range(len(self._verdicts)):
+            finished, read, outcome = self._verdicts.popleft()
+            self._in_flight -= 1
+            if isinstance(outcome, Exception):
+                raise outcome
+            verdicts.append((finished, read, outcome))
         return verdicts
 
     def close(self) -> None:
@@ -61,5 +67,9 @@ class Verifier:
     def _work(self) -> None:
         while (order := self._orders.get()) is not None:
             finished, read = order
-            self._verdicts.append((finished, read, self.verdict(read)))
+            try:
+                outcome: ReadOutcome | Exception = self.verdict(read)
+            except Exception as error:
+                outcome = error
+            self._verdicts.append((finished, read, outcome))
             self._doorbell.ring()

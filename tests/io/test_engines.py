@@ -106,8 +106,10 @@ def test_reaping_an_idle_engine_gives_nothing(make_engine: MakeEngine, descripto
     assert not select.select([engine.fileno()], [], [], 0)[0]
     engine.submit([read_of(1, slot=0, identity=NOBODY, into=0)], [])
     drain(engine)
-    assert engine.reap() == []
-    assert not select.select([engine.fileno()], [], [], 0)[0]
+    # A thread may put its result down, have it collected, and only then ring: once, for nothing.
+    for _ in range(2):
+        while select.select([engine.fileno()], [], [], 0.01)[0]:
+            assert engine.reap() == []
     engine.close()
 
 
@@ -182,7 +184,7 @@ def test_a_batch_the_kernel_is_too_busy_for_is_offered_again(
         assert engine.patience_s == RETRY_S
         assert engine.reap() == []
     engine.reap()
-    assert engine.patience_s == float("inf")
+    assert engine.patience_s is None
     drain(engine)
     assert bytes(place(pool, 0)) == bytes([7]) * IMAGE
     engine.close()
