@@ -10,6 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -62,10 +63,10 @@ def refused(folder: Path, **settings: str) -> str:
     return done.stderr
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Running]:
+@contextmanager
+def started(folder: Path) -> Iterator[Running]:
     with subprocess.Popen(
-        arguments(tmp_path),
+        arguments(folder),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -77,9 +78,15 @@ def running(tmp_path: Path) -> Iterator[Running]:
             said = [process.stdout.readline(), process.stdout.readline()]
             found = re.search(r"(http://127\.0\.0\.1:\d+)/metrics", "".join(said))
             assert found, said
-            yield Running(process, tmp_path / "manager.sock", said, found[1])
+            yield Running(process, folder / "manager.sock", said, found[1])
         finally:
             process.kill()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with started(tmp_path_factory.mktemp("manager")) as manager:
+        yield manager
 
 
 def test_it_says_how_it_reads_the_ssd(running: Running) -> None:
@@ -112,18 +119,17 @@ def test_the_operators_commands(running: Running) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_is_clean(running: Running, number: signal.Signals) -> None:
-    running.process.send_signal(number)
-    _, complaints = running.process.communicate(timeout=30)
-    assert running.process.returncode == 0, complaints
+def test_a_stop_is_clean(tmp_path: Path, number: signal.Signals) -> None:
+    with started(tmp_path) as manager:
+        manager.process.send_signal(number)
+        _, complaints = manager.process.communicate(timeout=30)
+    assert manager.process.returncode == 0, complaints
     assert complaints == ""
-    assert not running.socket_path.exists()
+    assert not manager.socket_path.exists()
 
 
 def test_a_second_manager_is_refused(running: Running, tmp_path: Path) -> None:
-    assert "manager.sock" in refused(
-        tmp_path, log_path=str(tmp_path / "log2"), ssd_path=str(tmp_path / "ssd2")
-    )
+    assert "manager.sock" in refused(tmp_path, socket_path=str(running.socket_path))
     assert running.get("/health")[0] == 200
 
 
