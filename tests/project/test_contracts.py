@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-COMPOSITION = {"orbitkv.__main__", "orbitkv.serve", "orbitkv.stopping", "orbitkv.config"}
+COMPOSITION = {"orbitkv.__main__", "orbitkv.serve", "orbitkv.config"}
 """Where everything meets: these may import whatever they put together."""
 
 
