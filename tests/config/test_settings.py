@@ -133,7 +133,8 @@ def test_http_address(listen: str, address: tuple[str, int] | None) -> None:
 def test_every_setting_has_an_effect() -> None:
     """It reaches the kernel, or the composition root uses it."""
     fields = {field.name.removesuffix("_ns") for field in msgspec.structs.fields(KernelConfig)}
-    used = set(re.findall(r"\bconfig\.(\w+)", (ROOT / "orbitkv" / "serve.py").read_text()))
+    sources = [path.read_text() for path in (ROOT / "orbitkv" / "serve").glob("*.py")]
+    used = set(re.findall(r"\bconfig\.(\w+)", "".join(sources)))
     behind_others = {"query_budget_fraction", "http_listen"}
     for attribute in attrs.fields(Config):
         assert attribute.name in fields | used | behind_others
