@@ -91,6 +91,8 @@ def test_sizes_follow_from_pool_ranks_and_the_longest_request(tmp_path: Path) ->
     assert plan.working_set_pages == 2, "whole pages only"
     assert plan.working_set_fits_pool
     assert plan.hbm_pages == int(0.28 * plan.pool_pages)
+    shared = make_plan(options(tmp_path / "out", trace=trace, engines=2))
+    assert shared.hbm_pages == int(0.14 * plan.pool_pages), "all engines' GPU memory together"
     small = make_plan(options(tmp_path / "out", trace=trace, pool="2MiB", ranks=3))
     assert small.hbm_pages == 5 + 16, "never less than the longest request needs"
     assert small.page_bytes == 3 * 40960, "slices are multiples of 4 KiB"

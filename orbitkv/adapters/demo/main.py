@@ -5,13 +5,14 @@ engines, then the manager, each within a bound, then the temporary files.
 """
 
 import signal
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import msgspec
 import trio
 
 from orbitkv.adapters.demo.feed import Played, play
-from orbitkv.adapters.demo.manager import fold_log, running_manager, verify_log
+from orbitkv.adapters.demo.manager import expect_no_end, fold_log, running_manager, verify_log
 from orbitkv.adapters.demo.options import DemoOptions
 from orbitkv.adapters.demo.places import Places, make_places
 from orbitkv.adapters.demo.plan import DemoPlan, make_plan
@@ -41,25 +42,30 @@ def _first(group: BaseExceptionGroup[AdapterError]) -> AdapterError:
 
 
 async def _until_interrupted(options: DemoOptions, screen: Screen) -> int:
-    interrupted: list[int] = []
-    summaries: list[Summary] = []
+    interrupts: list[int] = []
+    summary: Summary | None = None
     with trio.open_signal_receiver(*INTERRUPTS) as signals:
         async with trio.open_nursery() as nursery:
-
-            async def watch() -> None:
-                async for number in signals:
-                    if not interrupted:
-                        screen.say("ending: engines first, then the manager")
-                        interrupted.append(number)
-                    nursery.cancel_scope.cancel()
-
-            nursery.start_soon(watch)
-            summaries.append(await _run(options, screen))
+            running = trio.CancelScope()
+            nursery.start_soon(_watch, signals, interrupts, running, screen)
+            with running:
+                summary = await _run(options, screen)
+            # The watcher goes last: a second interrupt must not cut the way out short.
             nursery.cancel_scope.cancel()
-    if not summaries:
+    if summary is None:
         screen.say(f"interrupted; what was logged until then is in {options.out}")
-        return 128 + interrupted[0]
-    return 0 if summaries[0].good else 1
+        return 128 + interrupts[0]
+    return 0 if summary.good else 1
+
+
+async def _watch(
+    signals: AsyncIterator[int], interrupts: list[int], running: trio.CancelScope, screen: Screen
+) -> None:
+    async for number in signals:
+        interrupts.append(number)
+        if len(interrupts) == 1:
+            screen.say("ending: engines first, then the manager")
+        running.cancel()
 
 
 async def _run(options: DemoOptions, screen: Screen) -> Summary:
@@ -83,13 +89,17 @@ def _log_bytes(places: Places) -> int:
 async def _serve(plan: DemoPlan, places: Places, screen: Screen) -> Played:
     """Manager and engines up, trace played, all of them ended again."""
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(running_manager(plan, places))
+        manager = await stack.enter_async_context(running_manager(plan, places))
         output = stack.enter_context(places.engines_output.open("wb"))
         engines = []
         for number in range(plan.options.engines):
             config = plan.engine_config(number, places.socket_path)
             engines.append(await stack.enter_async_context(running_engine(config, output)))
-        for engine in engines:
-            await engine.ready()
-        with screen.progress(len(plan.requests)) as advance:
-            return await play(plan.requests, plan.options.speed, engines, advance)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(expect_no_end, manager, places)
+            for engine in engines:
+                await engine.ready()
+            with screen.progress(len(plan.requests)) as advance:
+                played = await play(plan.requests, plan.options.speed, engines, advance)
+            nursery.cancel_scope.cancel()
+        return played

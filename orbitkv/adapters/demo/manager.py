@@ -22,6 +22,8 @@ SHUTDOWN_TIMEOUT_S = 15
 """Told to the manager: how long it may wait for I/O to end."""
 END_GRACE_S = SHUTDOWN_TIMEOUT_S + 10.0
 JUDGE_TIMEOUT_S = 600.0
+SAID_LINES_MAX = 12
+"""Of a manager that failed, so much of its output is repeated; all of it stays in its file."""
 
 
 @asynccontextmanager
@@ -33,10 +35,14 @@ async def running_manager(plan: DemoPlan, places: Places) -> AsyncGenerator[Chil
             family.add(child)
             await _listening(child, places)
             yield child
-            if child.status is not None:
-                raise _ended(child, places)
         if child.status != 0:
             raise _ended(child, places)
+
+
+async def expect_no_end(manager: Child, places: Places) -> None:
+    """Raises AdapterError when the manager ends by itself."""
+    await manager.wait()
+    raise _ended(manager, places)
 
 
 def _arguments(plan: DemoPlan, places: Places) -> list[str]:
@@ -76,7 +82,7 @@ def _connects(path: Path) -> bool:
 
 
 def _ended(child: Child, places: Places) -> AdapterError:
-    said = places.manager_output.read_text(errors="replace").strip()
+    said = "\n".join(places.manager_output.read_text(errors="replace").splitlines()[-SAID_LINES_MAX:])
     return AdapterError(
         f"The manager did not end as it should (status {child.status}).",
         said.replace("\n", "\n  ") or "It said nothing.",

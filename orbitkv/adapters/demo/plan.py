@@ -1,8 +1,8 @@
 """From options to a run: which requests, how large a page is, how much GPU memory each engine has.
 
 One factor, `scale`, makes pages and compute time smaller than those of the reference (see
-`embedded.compute_model`). Proportions are those of a machine under pressure: GPU memory 0.28 of the
-pool; the working set must exceed the pool, or the SSD is never read.
+`embedded.compute_model`). Proportions are those of a machine under pressure: the GPU memory of all
+engines is 0.28 of the pool; the working set must exceed the pool, or the SSD is never read.
 """
 
 import shutil
@@ -24,7 +24,7 @@ from orbitkv.events.ids import ALIGNMENT_BYTES
 PAGE_BYTES = 128 * 1024
 """Of one page of 512 tokens over all ranks, about: each rank's slice is a multiple of 4 KiB."""
 HBM_SHARE = 0.28
-"""GPU memory of one engine against the pool."""
+"""GPU memory of all engines against the pool."""
 HBM_SPARE_PAGES = 16
 """Beyond the longest request, so that it never waits for an empty GPU."""
 STAGING_PAGES = 256
@@ -79,7 +79,9 @@ def make_plan(options: DemoOptions) -> DemoPlan:
         page_bytes=page_bytes,
         scale=scale_of(BLOCK_TOKENS, page_bytes),
         pool_pages=pool_pages,
-        hbm_pages=max(int(HBM_SHARE * pool_pages), _longest_pages(requests) + HBM_SPARE_PAGES),
+        hbm_pages=max(
+            int(HBM_SHARE * pool_pages / options.engines), _longest_pages(requests) + HBM_SPARE_PAGES
+        ),
         working_set_pages=_working_set_pages(requests),
     )
 

@@ -23,7 +23,7 @@ class Screen:
         self._result = Console(highlight=False)
 
     def say(self, words: str) -> None:
-        self._words.print(words, markup=False)
+        self._words.print(words, markup=False, soft_wrap=True)
 
     def plan(self, plan: DemoPlan) -> None:
         """What is going to run, and by which factor it is smaller than the real thing."""

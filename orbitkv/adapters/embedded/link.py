@@ -48,7 +48,10 @@ class Link(Generic[Incoming]):
 
     def receive(self) -> Incoming:
         """Wait for one message, without a limit. Raises LinkClosed."""
-        return self._decode(self._socket.recv(MESSAGE_BYTES_MAX))
+        try:
+            return self._decode(self._socket.recv(MESSAGE_BYTES_MAX))
+        except OSError as error:
+            raise LinkClosed(str(error)) from error
 
     def receive_nowait(self) -> Incoming | None:
         """One message, or None when none is there. Raises LinkClosed."""
@@ -56,6 +59,8 @@ class Link(Generic[Incoming]):
             return self._decode(self._socket.recv(MESSAGE_BYTES_MAX, socket.MSG_DONTWAIT))
         except BlockingIOError:
             return None
+        except OSError as error:
+            raise LinkClosed(str(error)) from error
 
     def _decode(self, data: bytes) -> Incoming:
         if not data:

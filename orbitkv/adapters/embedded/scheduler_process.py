@@ -136,7 +136,10 @@ class SchedulerProcess:
 
     def _tell_ranks(self, order: msgspec.Struct) -> None:
         for link in self._ranks:
-            link.send(order)
+            try:
+                link.send(order)
+            except LinkClosed:
+                raise _rank_failed("It takes no orders any more.") from None
 
     def _tell_progress(self, now_ns: int) -> None:
         completed = self._scheduler.report.completed
