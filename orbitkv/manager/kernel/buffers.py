@@ -116,10 +116,11 @@ class BufferTable:
         queue.append(buffers[::-1], seq, self)
 
     def touch(self, buffers: Ints, seq: int) -> None:
-        """Those that this record has touched or moved already keep their place: one entry each."""
-        buffers = buffers[self.last[buffers] != seq]
-        if not len(buffers):
-            return
+        """Make them recent, the first of `buffers` most. What this record touched before moves again."""
+        again = self.last[buffers] == seq
+        if again.any():
+            for number, group in self.by_queue(buffers[again]):
+                self.queues[number].withdraw(group, seq)
         self.last[buffers] = seq
         for number, group in self.by_queue(buffers):
             self.queues[number].append(group[::-1], seq, self)

@@ -42,6 +42,16 @@ class TouchQueue:
         self._seqs[self._tail : end] = seq
         self._tail = end
 
+    def withdraw(self, buffers: Ints, seq: int) -> None:
+        """Take out the entries that record `seq` itself has added for `buffers`: it touches them again."""
+        start = self._head + int(np.searchsorted(self._seqs[self._head : self._tail], seq))
+        newest = slice(start, self._tail)
+        kept = np.flatnonzero(~np.isin(self._buffers[newest], buffers))
+        end = start + len(kept)
+        self._buffers[start:end] = self._buffers[newest][kept]
+        self._seqs[start:end] = seq
+        self._tail = end
+
     def trim(self, table: "BufferTable") -> None:
         """Drop stale entries at the old end."""
         while self._head < self._tail:
