@@ -24,6 +24,7 @@ class Session:
     instance: int | None = None
     rank: int | None = None
     closed: SessionEnd | None = None
+    closed_seq: int = 0
     last_ticket: int = 0
 
 
@@ -151,6 +152,7 @@ class Lease:
     pages: list[int]
     """Buffers in the order of the operation's page list."""
     deadline_ns: int
+    granted_seq: int
     shares: dict[int, Share]
     processes: dict[int, int] = attrs.Factory(dict)
     """Rank to the process that copies for it."""

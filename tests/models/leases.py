@@ -44,6 +44,7 @@ def lease_granted(books: Books, event: facts.LeaseGranted, record: Record) -> No
         operation.instance,
         pages,
         event.deadline_ns,
+        record.seq,
         dict.fromkeys(range(world), Share.OPEN),
     )
     _decision_names_the_tiers(operation, event, record)
@@ -107,8 +108,9 @@ def share_ended(books: Books, event: facts.ShareEnded, record: Record) -> None:
             process=process,
         )
     if before == Share.STRANDED and event.share == Share.RELEASED:
-        process = lease.processes[event.rank]
-        require(process in books.processes_gone, "a stranded copy ends with its process", event=event)
+        gone = lease.processes[event.rank] in books.processes_gone
+        stopped = any(isinstance(other, facts.SyncFailed) and other.stopped for other in record.events)
+        require(gone or stopped, "a stranded copy ends with its process, or by its stated stop", event=event)
     if event.share == Share.SYNCED:
         require(event.rank in lease.synced, "a share is synced by a sync", event=event)
     lease.shares[event.rank] = event.share

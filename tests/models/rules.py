@@ -158,12 +158,9 @@ def ended_leases_are_let_go(books: Books, record: Record) -> None:
             )
             session = books.sessions[books.instances[lease.instance].ranks[rank]]
             open_share = share == Share.RESTORING or (share == Share.OPEN and lease.end is None)
-            require(
-                session.closed is None or not open_share,
-                "a closed session's share is lost or stranded",
-                lease=lease.number,
-                rank=rank,
-            )
+            closed_since = session.closed is not None and session.closed_seq > lease.granted_seq
+            rule = "a closed session's share is lost or stranded"
+            require(not (closed_since and open_share), rule, lease=lease.number, rank=rank)
 
 
 def saves_move(books: Books, record: Record) -> None:

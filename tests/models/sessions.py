@@ -99,7 +99,7 @@ def instance_sealed(books: Books, event: facts.InstanceSealed, record: Record) -
 def session_closed(books: Books, event: facts.SessionClosed, record: Record) -> None:
     session = books.sessions[event.session]
     require(session.closed is None, "a session closes once", session=event.session)
-    session.closed = event.cause
+    session.closed, session.closed_seq = event.cause, record.seq
 
 
 def instance_closed(books: Books, event: facts.InstanceClosed, record: Record) -> None:
