@@ -73,7 +73,7 @@ class Outstanding:
 
 def outstanding(state: State) -> Outstanding:
     return Outstanding(
-        reads=len(state.reads) - len(state.read_queue),
+        reads=len(state.reads) - len(state.read_queue) - len(state.warm_queue),
         writes=len(state.writing),
         queued_writes=len(state.write_queue),
         copies=sum(len(save.copying) for save in state.saves.values()),

@@ -21,9 +21,10 @@ from orbitkv.events.facts import (
 )
 from orbitkv.events.geometry import GroupGeometry, image_bytes, padded_bytes
 from orbitkv.events.ids import NAMESPACE_DIGEST_BYTES, SCHEDULER_RANK
-from orbitkv.events.outcomes import LeaseEnd, QueryEnd, Refusal, SaveDrop, SessionEnd, Share
+from orbitkv.events.outcomes import HintEnd, LeaseEnd, QueryEnd, Refusal, SaveDrop, SessionEnd, Share
 from orbitkv.manager.kernel.answering import end_lease, end_operation, release_lease_if_unheld
 from orbitkv.manager.kernel.apply_sessions import lay_out
+from orbitkv.manager.kernel.hints import end_hint
 from orbitkv.manager.kernel.lookups import known
 from orbitkv.manager.kernel.saves import drop_saves_of_rank
 from orbitkv.manager.kernel.state import Instance, State
@@ -220,7 +221,10 @@ def close_session(turn: Turn, command: CloseSession) -> None:
     if session is None:
         return
     for operation in list(session.operations):
-        end_operation(turn, operation, QueryEnd.DISCONNECTED)
+        if operation in state.hints:
+            end_hint(turn, operation, HintEnd.DISCONNECTED)
+        else:
+            end_operation(turn, operation, QueryEnd.DISCONNECTED)
     if session.instance >= 0:
         _leave_instance(turn, command.session)
     turn.emit(SessionClosed(command.session, command.cause))
