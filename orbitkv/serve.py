@@ -57,7 +57,8 @@ from orbitkv.manager.shell.manager import Manager
 from orbitkv.manager.shell.metrics import ManagerMetrics
 from orbitkv.manager.shell.recovery import UnreadablePredecessor, close_predecessor
 from orbitkv.manager.shell.start import NO_STORE, next_incarnation, start_incarnation
-from orbitkv.manager.shell.status import StatusReader
+from orbitkv.manager.shell.status import StatusReader, ssd_pages
+from orbitkv.manager.shell.timeline import Timeline
 from orbitkv.stopping import Stopping
 
 EXIT_FAIL_STOP = 70
@@ -158,7 +159,7 @@ def _open_pool(config: Config) -> MemoryPool:
 
 
 def _open_store(config: Config, pool: MemoryPool) -> SsdStore | None:
-    if config.ssd_path is None:
+    if config.ssd_path is None or not config.ssd_enabled:
         return None
     return open_store(
         config.ssd_path,
@@ -233,7 +234,12 @@ def _assemble(
     channel = SocketChannel(
         listener,
         Greeter(__version__, incarnation, pool.pool_bytes, pool.reader_fd(), board),
-        ChannelLimits(connections_max=config.sessions_max),
+        ChannelLimits(
+            connections_max=config.sessions_max,
+            outbox_messages_max=config.session_outbox_messages_max,
+            outbox_bytes_max=config.session_outbox_bytes_max,
+            greeting_seconds_max=config.greeting_timeout,
+        ),
     )
     opened.push_async_callback(channel.aclose)
     admission = Admission(loop.journal, config.log_lag_bytes_max)
@@ -256,7 +262,10 @@ def _assemble(
         board=board,
         handles=TokenSealer(incarnation),
     )
-    return assemble(loop, ports, health, admission, status.json), status
+    manager = assemble(loop, ports, health, admission, status.json)
+    if config.trace_transfers:
+        loop.followers = (*loop.followers, Timeline(_say, loop.clock).follow)
+    return manager, status
 
 
 async def _serve_http(config: Config, nursery: trio.Nursery, manager: Manager, status: StatusReader) -> str:
@@ -281,8 +290,7 @@ def _greet(config: Config, loop: Loop, io: StoreInfo, endpoint: str) -> None:
         f"OrbitKV {__version__}, incarnation {loop.state.incarnation}, at {config.socket_path}; "
         f"SSD by {io.engine}{direct}: {io.reason}"
     )
-    segments = loop.state.slots.segments.values()
-    pages = sum(segment.written_count() for segment in segments)
+    pages = ssd_pages(loop.state)
     _say(
         f"pool {format_size(config.usable_pool_bytes)}, {pages} pages on the SSD are served again, "
         f"log in {config.log_path}, metrics {f'at {endpoint}/metrics' if endpoint else 'off'}"

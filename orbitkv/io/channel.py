@@ -73,8 +73,8 @@ class SocketChannel:
         """Takes over all it is given. Raises OSError."""
         self._listener = listener
         self._greeter = greeter
-        self._limits = limits or ChannelLimits()
-        self._processes = processes or ProcessTable()
+        self._limits = limits if limits is not None else ChannelLimits()
+        self._processes = processes if processes is not None else ProcessTable()
         self._epoll = select.epoll()
         self._epoll.register(listener.socket.fileno(), _READ)
         self._links: dict[int, Link] = {}

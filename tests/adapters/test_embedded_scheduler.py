@@ -266,6 +266,15 @@ def test_a_query_is_revised_when_the_prefix_before_it_was_evicted(manager: FakeM
     assert engine.scheduler.report.completed == 3
 
 
+def test_a_miss_is_remembered_while_the_request_waits_for_memory(manager: FakeManager) -> None:
+    engine = Engine(manager, config(hbm_pages=8), held_back=Step)
+    engine.arrive("first", 1, 2, 3, 4)
+    engine.arrive("next", *range(10, 16))
+    for _ in range(20):
+        engine.run(5)
+    assert [call[1] for call in manager.calls] == ["first", "next"]
+
+
 # --- saves --------------------------------------------------------------------------------------------
 
 

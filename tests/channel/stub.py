@@ -184,7 +184,10 @@ class StubManager:
                     return True
                 case wire.ReadStatus():
                     return wire.StatusReport(message.call, "{}")
-                case wire.ReleaseLease() | wire.AbortSave() | wire.CloseSession() | wire.ReleaseProcess():
+                case wire.ReleaseLease():
+                    self.sealer.open(HandleKind.LEASE, message.lease)
+                    return wire.Done(message.call)
+                case wire.AbortSave() | wire.CloseSession() | wire.ReleaseProcess():
                     return wire.Done(message.call)
                 case wire.DropDram():
                     return wire.Done(message.call, 7)

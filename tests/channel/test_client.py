@@ -1,11 +1,13 @@
 """The client against a manager that answers as it should, and as it should not."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from orbitkv.adapters.client import CacheManagerClient
 from orbitkv.adapters.client_errors import (
     CallTimedOut,
     ChannelPoisoned,
@@ -252,52 +254,59 @@ def test_notices_do_not_stretch_a_call(socket_path: Path) -> None:
         assert time.monotonic() - started < 2
 
 
+def _query(client: CacheManagerClient, lease: bytes) -> object:
+    return client.query("another request", 0, [part(KEYS[0])])
+
+
+def _restore(client: CacheManagerClient, lease: bytes) -> object:
+    return client.begin_restore(lease)
+
+
+def _save(client: CacheManagerClient, lease: bytes) -> object:
+    return client.begin_save(0, KEYS[1:3])
+
+
+END_OF_POOL = POOL_BYTES.to_bytes(8, "little")
+
+
 @pytest.mark.parametrize(
-    "answer",
+    ("act", "lie"),
     [
-        wire.Done(2),  # another kind than was asked for
-        wire.QueryAnswered(99, QueryStatus.MISSED),  # of a call that was not made
-        wire.QueryAnswered(
-            2, QueryStatus.READY, hits=(2,), lease=b"", offsets=b"\0" * 8
-        ),  # in itself contrary
-        wire.ErrorReply(0, 104, "POISONED", "Something is wrong. Reconnect required.", True),
-        wire.RestoreBegun(2, ((0, 1),), POOL_BYTES.to_bytes(8, "little")),  # beyond the pool
-        wire.SaveBegun(2, b"\x09\0\0\0", b"\x01\0\0\0", bytes(8)),  # a page that was not offered
+        # another kind than was asked for
+        (_query, lambda call: wire.Done(call)),
+        # of a call that was not made
+        (_query, lambda call: wire.QueryAnswered(call + 1, QueryStatus.MISSED)),
+        (_query, lambda call: wire.QueryAnswered(-1, QueryStatus.MISSED)),
+        # contrary in itself
+        (_query, lambda call: wire.QueryAnswered(call, QueryStatus.READY, hits=(2,), offsets=b"\0" * 8)),
+        # the manager's last word
+        (_query, lambda call: wire.ErrorReply(0, 104, "POISONED", "Out of order. Reconnect required.", True)),
+        # beyond the pool
+        (_restore, lambda call: wire.RestoreBegun(call, ((0, 1),), END_OF_POOL)),
+        # a page that was not offered
+        (_save, lambda call: wire.SaveBegun(call, b"\x02\0\0\0", b"\x01\0\0\0", b"\0" * 8)),
+        (_save, lambda call: wire.SaveBegun(call, b"\0" * 4, b"\0" * 8, b"\0" * 8)),
     ],
 )
 def test_a_malformed_answer_poisons_and_is_never_taken_for_one(
-    socket_path: Path, answer: wire.Reply, descriptors: None
+    socket_path: Path,
+    act: Callable[[CacheManagerClient, bytes], object],
+    lie: Callable[[int], wire.Reply],
+    descriptors: None,
 ) -> None:
     with StubManager(socket_path) as manager, make_client(socket_path) as client:
         client.register()
         manager.resident[KEYS[0]] = 0
         lease = client.query("request", 0, [part(KEYS[0])]).lease
-        first = client.registration()
-        number = 3
-
-        def lie(request: Request) -> wire.Reply | None:
-            asked = wire.SubmitQuery | wire.BeginRestore | wire.BeginSave
-            if request.session == first.session and isinstance(request.message, asked):
-                call = getattr(answer, "call", 0)
-                return type(answer)(number if call == 2 else call, *list(_fields(answer))[1:])
-            return None
-
-        manager.hook = lie
+        asked = wire.SubmitQuery | wire.BeginRestore | wire.BeginSave
+        manager.hook = lambda request: (
+            lie(request.message.call) if isinstance(request.message, asked) else None
+        )
         with pytest.raises(ChannelPoisoned, match="Reconnect required"):
-            match answer:
-                case wire.RestoreBegun():
-                    client.begin_restore(lease)
-                case wire.SaveBegun():
-                    client.begin_save(0, KEYS[:2])
-                case wire.QueryAnswered(call=99) | wire.Done() | _:
-                    # Asking is harmless, so a lost connection would be tried again; this is no such thing.
-                    client.query("request", 1, [part(KEYS[0])])
+            act(client, lease)
+        manager.hook = lambda request: None
         assert client.query("request", 2, [part(KEYS[0])]).status is QueryStatus.READY
-        assert client.registration().session == first.session + 1
-
-
-def _fields(reply: wire.Reply) -> list[object]:
-    return [getattr(reply, name) for name in reply.__struct_fields__]
+        assert client.registration().session > 1
 
 
 def test_a_refusal_keeps_its_name_number_and_hope(socket_path: Path) -> None:
@@ -323,7 +332,7 @@ def test_an_engine_mistake_costs_an_error_not_the_connection(socket_path: Path) 
     with StubManager(socket_path), make_client(socket_path) as client:
         client.register()
         session = client.registration().session
-        mistakes = [
+        mistakes: list[Callable[[], object]] = [
             lambda: client.query("", 0, [part(KEYS[0])]),
             lambda: client.query("r" * 513, 0, [part(KEYS[0])]),
             lambda: client.query("r", 0, []),

@@ -1,5 +1,6 @@
 """One setting at a time and several together: what is taken, what is refused, what the kernel is given."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from orbitkv.config.errors import Contradiction, Unfit
 from orbitkv.config.settings import Config
 from orbitkv.events.config import GIB, MIB, KernelConfig
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_field_of_the_kernel_can_be_set() -> None:
@@ -125,6 +128,15 @@ def test_fine_alone_and_wrong_together(settings: dict[str, Any], named: str) -> 
 )
 def test_http_address(listen: str, address: tuple[str, int] | None) -> None:
     assert Config(http_listen=listen).http_address == address
+
+
+def test_every_setting_has_an_effect() -> None:
+    """It reaches the kernel, or the composition root uses it."""
+    fields = {field.name.removesuffix("_ns") for field in msgspec.structs.fields(KernelConfig)}
+    used = set(re.findall(r"\bconfig\.(\w+)", (ROOT / "orbitkv" / "serve.py").read_text()))
+    behind_others = {"query_budget_fraction", "http_listen"}
+    for attribute in attrs.fields(Config):
+        assert attribute.name in fields | used | behind_others
 
 
 def test_every_setting_is_told_in_a_sentence() -> None:

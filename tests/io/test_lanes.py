@@ -1,5 +1,7 @@
 """What goes to the device next, and how much may be there."""
 
+import attrs
+
 from orbitkv.io.lanes import Lanes
 from orbitkv.manager.ports import PageRead, PageWrite
 from tests.io.ssd_support import IMAGE, identity_of, read_of, write_of
@@ -70,8 +72,9 @@ def test_warm_reads_use_what_writes_may_not() -> None:
 
 
 def test_nothing_slips_past_a_demand_that_does_not_fit() -> None:
-    waiting = lanes(images=1)
-    waiting.add_reads(demand(1, 2))
+    waiting = lanes(images=2)
+    small, large = demand(1, 2)
+    waiting.add_reads([small, attrs.evolve(large, image_bytes=2 * IMAGE)])
     waiting.add_writes(save(3))
     waiting.add_reads(warm(4))
     assert tokens(waiting.take()) == ([1], [])

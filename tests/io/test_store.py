@@ -14,6 +14,7 @@ import trio.testing
 
 from orbitkv.events.ids import TRAILER_BYTES
 from orbitkv.events.outcomes import ReadOutcome, WriteOutcome
+from orbitkv.io import store as store_module
 from orbitkv.io.engine import TRANSFERS_MAX, Finished
 from orbitkv.io.store import INLINE_CHECK_BYTES_MAX, SsdStore, open_store
 from orbitkv.manager.ports import PageRead, PageWrite, ReadDone, WriteDone
@@ -212,6 +213,25 @@ def test_waiting_gives_way_to_other_tasks(run: Callable[[Story], None]) -> None:
                     await store.completions()
             assert ticks >= 50
             nursery.cancel_scope.cancel()
+
+    run(story)
+
+
+def test_checking_is_done_in_portions_with_a_checkpoint_before_each(
+    run: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "CHECK_BATCH_BYTES_MAX", 2 * IMAGE)
+
+    async def story(store: SsdStore, pool: memoryview) -> None:
+        await write_pages(store, pool, range(9))
+        store.submit_reads([read_of(n, n, identity_of(n), into=20 + n) for n in range(9)])
+        seen = []
+        while store.in_flight:
+            with trio.testing.assert_checkpoints():
+                done = await store.completions()
+            assert 1 <= len(done) <= 2
+            seen += [each.token for each in done]
+        assert sorted(seen) == list(range(9))
 
     run(story)
 

@@ -125,6 +125,9 @@ def test_a_lost_page_file_is_an_empty_store(tmp_path: Path) -> None:
     (tmp_path / "pages").unlink()
     empty = small_store(tmp_path, pool)
     assert empty.recovered() == []
+    # Nor does the old entry come back to life when the new file has grown over its place.
+    empty.format_segment(3, IMAGE)
+    assert empty.recovered() == []
     close(empty)
 
 
@@ -207,7 +210,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("needs the right to mount")
     yield mount
-    subprocess.run(["umount", str(mount)], check=True)
+    subprocess.run(["umount", "--lazy", str(mount)], check=True)
 
 
 @NEEDS_ROOT
@@ -226,6 +229,42 @@ def test_a_full_disk_is_a_clear_error_of_the_one_segment(small_disk: Path) -> No
     again = small_store(small_disk, pool)
     assert recovered_slots(again) == [0]
     close(again)
+
+
+@pytest.fixture
+def ext4_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that, unlike tmpfs, keeps what a failed allocation has taken before it failed."""
+    image, mount = tmp_path / "image", tmp_path / "ext4"
+    mount.mkdir()
+    with image.open("wb") as file:
+        file.truncate(8 << 20)
+    make = ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", str(image)]
+    for command in (make, ["mount", "-o", "loop", str(image), str(mount)]):
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("needs the right to mount, loop devices and mkfs.ext4")
+    yield mount
+    subprocess.run(["umount", "--lazy", str(mount)], check=True)
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize("asked_first", [True, False])
+def test_a_failed_allocation_gives_back_what_it_took(
+    ext4_disk: Path, monkeypatch: pytest.MonkeyPatch, asked_first: bool
+) -> None:
+    """Also when the space went between the question and the allocation."""
+    store = small_store(ext4_disk, make_pool())
+    store.format_segment(0, IMAGE)
+    with (ext4_disk / "filler").open("wb") as filler:
+        disk = os.fstatvfs(filler.fileno())
+        os.posix_fallocate(filler.fileno(), 0, disk.f_bavail * disk.f_frsize - SEGMENT // 2)
+    if not asked_first:
+        monkeypatch.setattr(store._files.page_file, "_expect_free", lambda needed_bytes: None)
+    free_before = os.statvfs(ext4_disk).f_bfree
+    with pytest.raises(OSError, match="no space for SSD segment 1"):
+        store.format_segment(1, IMAGE)
+    assert (ext4_disk / "pages").stat().st_size == SEGMENT
+    assert os.statvfs(ext4_disk).f_bfree == free_before
+    close(store)
 
 
 @NEEDS_ROOT

@@ -4,6 +4,7 @@
 its own books and the kernel's full check runs after every record.
 """
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -20,6 +21,11 @@ from tests.models.observer import Observer
 
 HIDDEN = {"config", "groups", "namespace_digest", "host", "kernel_revision", "body", "staging_bytes"}
 """Fields that would bury the story: they say nothing that the wish above them does not say."""
+
+
+_OPERATION = re.compile(r"\boperation=(\d+)")
+_NOTHING = re.compile(r" \w+=0(?:\+0)?(?=[ >])")
+"""Fields of the state line that say that there is none of something."""
 
 
 class StoryError(Exception):
@@ -50,6 +56,8 @@ class Teller:
         self.tickets: dict[int, int] = {}
         self.pages: dict[int, bytes] = {}
         self.buffers: dict[bytes, int] = {}
+        self.keys: dict[int, bytes] = {}
+        """Buffer to the key it was last allocated for; `buffers` is the other way round."""
         self.generations: dict[int, int] = {}
         self.plans: dict[tuple[str, bytes], tuple[int, int]] = {}
         """(who, key) to the buffer and generation that a save was given."""
@@ -65,9 +73,11 @@ class Teller:
         lines: list[str] = []
         for line in story.splitlines():
             if line.startswith("#"):
+                if lines and not lines[-1].startswith("#"):
+                    lines.append("")
                 lines.append(line)
             elif line.startswith("> "):
-                if lines and not lines[-1].startswith("> "):
+                if lines and not lines[-1].startswith("#"):
                     lines.append("")
                 lines += [line, *self.wish(line[2:])]
         return "\n".join(lines) + "\n"
@@ -82,7 +92,7 @@ class Teller:
         if act is None:
             raise StoryError(f"no such wish: {wish!r}")
         act(*words[1:])
-        return [*([] if quietly else self.told), f"= {self.state!r}"]
+        return [*([] if quietly else self.told), f"= {_NOTHING.sub('', repr(self.state))}"]
 
     def send(self, command: Command) -> Record | Answer | Refused:
         self.clock_ns += SECOND_NS // 1000
@@ -114,7 +124,8 @@ class Teller:
                 self.pages.update(zip(numbers(event.pages), event.keys, strict=True))
             case facts.BuffersAllocated():
                 for index, buffer in enumerate(numbers(event.buffers)):
-                    self.buffers[self.pages[numbers(event.pages)[index]]] = buffer
+                    self.keys[buffer] = self.pages[numbers(event.pages)[index]]
+                    self.buffers[self.keys[buffer]] = buffer
                     self.generations[buffer] = event.generation + index
             case facts.ReadsQueued():
                 for index, page in enumerate(numbers(event.pages)):
@@ -129,7 +140,7 @@ class Teller:
 
     def _writes_submitted(self, event: facts.WritesSubmitted) -> None:
         for slot, buffer in zip(numbers(event.slots), numbers(event.buffers), strict=True):
-            key = next(key for key, known in self.buffers.items() if known == buffer)
+            key = self.keys[buffer]
             self.slots[key] = slot
             self.writing.add(key)
             self.written[slot] = (key, self.generations[buffer])
@@ -137,12 +148,16 @@ class Teller:
 
 def _fact_text(event: facts.Event) -> str:
     shown = [field.name for field in msgspec.structs.fields(type(event)) if field.name in HIDDEN]
-    if not shown:
-        return struct_text(event)
     words = struct_text(event)
     for name in shown:
         words = _without(words, name, event)
-    return words
+    return _OPERATION.sub(_short_operation, words)
+
+
+def _short_operation(found: re.Match[str]) -> str:
+    """Opener and ticket, as `1.7`, instead of one long number."""
+    opener, ticket = divmod(int(found[1]), 1 << 32)
+    return f"operation={opener}.{ticket}"
 
 
 def _without(words: str, name: str, event: facts.Event) -> str:

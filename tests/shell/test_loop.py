@@ -176,7 +176,7 @@ def test_a_log_that_takes_no_more_stops_the_manager_with_a_remedy() -> None:
     loop = started(journal)
     journal.fill()
     with pytest.raises(FailStop, match="log_lag_bytes_max"):
-        loop.process(arrival(session) for session in range(1, 100))
+        loop.process(arrival(session) for session in range(1, 400))
 
 
 def test_the_invariants_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,10 +95,13 @@ class Lookups:
         self._forget(lookup)
 
     def release(self, lookup: Lookup) -> None:
-        """The answer is not worth a restore: give the lease back."""
-        if lookup.found is not None and lookup.found.lease:
-            self._quietly(self._asker.release, lookup.found.lease)
-        self._forget(lookup)
+        """The answer is not worth a restore: give its lease back, and remember that there is nothing."""
+        found = lookup.found
+        assert found is not None
+        if found.lease:
+            self._quietly(self._asker.release, found.lease)
+        lookup.operation = b""
+        lookup.found = Found(found.end, found.end)
 
     def report_stage(self, lookup: Lookup, stage: str) -> None:
         """A fact for the log; losing it loses nothing else."""

@@ -34,15 +34,19 @@ class PrefixCache:
                 return count
         return len(keys)
 
+    def fits(self, prefix: Sequence[bytes], fresh: int) -> bool:
+        """Whether `reserve` would find the pages now."""
+        idle = sum(1 for key in prefix if self._page_of[key] in self._idle)
+        return self.available_pages - idle >= fresh
+
     def reserve(self, prefix: Sequence[bytes], fresh: int) -> list[int] | None:
         """Hold the pages of `prefix` (all must match) and `fresh` unnamed ones behind them.
 
         None, and nothing changed, when there are not enough pages.
         """
-        pages = [self._page_of[key] for key in prefix]
-        idle_prefix = sum(1 for page in pages if page in self._idle)
-        if self.available_pages - idle_prefix < fresh:
+        if not self.fits(prefix, fresh):
             return None
+        pages = [self._page_of[key] for key in prefix]
         for page in pages:
             self.hold(page)
         return pages + [self._take() for _ in range(fresh)]

@@ -151,6 +151,9 @@ class Scheduler:
             # Others brought the prefix meanwhile: a query cannot add to it.
             self._lookups.cancel(request.lookup)
             return self._place(request, local, None)
+        if request.lookup.found is not None and not self._hbm.fits(*self._needs(request, local)):
+            # Answered before, and no page for it yet: asking anew whenever the prefix shrinks helps nobody.
+            return Verdict.NO_PAGES
         found = self._lookups.advance(request.lookup, request.keys, local)
         if found is None:
             return Verdict.WAITS
@@ -159,9 +162,14 @@ class Scheduler:
             return self._place(request, local, None)
         return self._place(request, local, found) if self._gate.admits(request.name) else Verdict.WAITS
 
+    @staticmethod
+    def _needs(request: EngineRequest, local: int) -> tuple[Sequence[bytes], int]:
+        """(the prefix that is here, pages that it needs besides)"""
+        return request.keys[:local], request.total_pages - local
+
     def _place(self, request: EngineRequest, local: int, found: Found | None) -> Verdict:
         """Give it all its pages, and start its restore if there is one."""
-        pages = self._hbm.reserve(request.keys[:local], request.total_pages - local)
+        pages = self._hbm.reserve(*self._needs(request, local))
         if pages is None:
             return Verdict.NO_PAGES
         request.pages = pages

@@ -69,11 +69,12 @@ class SchedulerProcess:
             self._wait(None)
         self._session.wait_sealed()
         self._front.send(Ready())
-        while not (self._draining and self._scheduler.idle):
+        while True:
             deadline_ns = self._scheduler.turn(time.monotonic_ns())
+            if self._draining and self._scheduler.idle:
+                return self._finish()
             self._tell_progress(time.monotonic_ns())
             self._wait(deadline_ns)
-        self._finish()
 
     def _finish(self) -> None:
         self._tell_progress(self._told_ns + PROGRESS_NS)
@@ -148,9 +149,7 @@ class SchedulerProcess:
 
 
 def _rank_failed(why: str) -> AdapterError:
-    return AdapterError(
-        "A rank of the engine failed.", why, "see the engines' output"
-    )
+    return AdapterError("A rank of the engine failed.", why, "see the engines' output")
 
 
 def serve(front: Link[FrontMessage]) -> None:

@@ -16,6 +16,7 @@ from orbitkv.adapters.embedded.messages import EngineConfig
 from orbitkv.adapters.errors import AdapterError
 from orbitkv.adapters.namespace import Namespace
 from orbitkv.adapters.restore import RestoreView
+from orbitkv.adapters.saves import SavePlan
 from orbitkv.events.geometry import GroupGeometry, SliceGeometry
 from orbitkv.events.ids import SCHEDULER_RANK
 from orbitkv.events.outcomes import SyncOutcome
@@ -27,6 +28,8 @@ SEAL_TIMEOUT_S = 60.0
 CREDIT_WAIT_S = 2.0
 """How long the save stream waits for staging space before the client drops and counts the pages."""
 CREDIT_LOOK_S = 0.001
+LAST_SAVES_WAIT_S = 10.0
+"""How long an orderly end waits for its saves to be taken: a closed session gives up what it had begun."""
 
 Failures = tuple[type[Exception], ...]
 
@@ -101,6 +104,8 @@ class RankSession:
         self._slice_bytes = config.slice_bytes
         piece = SliceGeometry(f"heads of rank {rank} of {config.ranks}", config.slice_bytes)
         groups = (GroupGeometry(GROUP, config.page_tokens, (piece,)),)
+        self._committed: list[SavePlan] = []
+        """Saves that are not known to be sealed."""
         self._client = _client(config, rank, groups, config.staging_bytes)
         _register(self._client)
 
@@ -122,6 +127,12 @@ class RankSession:
             first += count
 
     def close(self) -> None:
+        """In order: what was committed is saved first."""
+        for plan in self._committed:
+            try:
+                self._client.wait_saved(plan, LAST_SAVES_WAIT_S)
+            except OrbitError:
+                break
         self._client.close()
 
     def _save(self, keys: Sequence[bytes], first: int, fill: Callable[[int, memoryview], None]) -> None:
@@ -130,6 +141,7 @@ class RankSession:
             fill(first + position, slot[: self._slice_bytes])
         if plan.wanted:
             self._client.commit_save(plan)
+            self._committed = [plan for plan in self._committed if not plan.sealed] + [plan]
         else:
             self._client.abort_save(plan)
 

@@ -74,6 +74,7 @@ def settle_reservation(turn: Turn, number: int) -> None:
     if operation is not None and operation.lease < 0:
         return
     if reservation.lease < 0 and not any(state.reads[read].submitted for read in reservation.reads):
+        turn.instances[reservation.instance] = None
         turn.emit(ReservationEnded(number))
         turn.budget_freed = True
         return

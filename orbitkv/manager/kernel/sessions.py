@@ -7,6 +7,8 @@
 A timeout never ends a copy; only the process's own report, or its confirmed end, does.
 """
 
+from collections.abc import Sequence
+
 from orbitkv.events.commands import CloseSession, OpenSession, RegisterRank, ReleaseProcess, ReportStage
 from orbitkv.events.facts import (
     InstanceClosed,
@@ -52,7 +54,9 @@ def register_rank(turn: Turn, command: RegisterRank) -> None:
     if number is not None and _is_replaced(state, state.instances[number], command):
         number = None
     superseded = -1
-    if number is not None:
+    if number is None:
+        _check_size(state, (), command)
+    else:
         superseded = _check_place(state, state.instances[number], command)
     if superseded >= 0:
         close_session(turn, CloseSession(superseded, SessionEnd.SUPERSEDED))
@@ -100,6 +104,8 @@ def _check_description(state: State, command: RegisterRank) -> None:
     for group in command.groups:
         if group.page_tokens < 1 or any(piece.payload_bytes < 1 for piece in group.slices):
             raise Refuse(Refusal.MALFORMED, f"group {group.group} has a page without tokens or bytes")
+        if len({piece.slice for piece in group.slices}) < len(group.slices):
+            raise Refuse(Refusal.MALFORMED, f"rank {command.rank} names a slice of group {group.group} twice")
     if len({group.group for group in command.groups}) < len(command.groups):
         raise Refuse(Refusal.MALFORMED, "a group is described twice")
 
@@ -156,7 +162,8 @@ def _check_place(state: State, instance: Instance, command: RegisterRank) -> int
         raise Refuse(Refusal.SEALED, f"instance {instance.name!r} has all its ranks")
     if not instance.sealed:
         _check_slices(instance, command)
-        _check_size(state, instance, command)
+        others = [rank.groups for number, rank in instance.ranks.items() if number != command.rank]
+        _check_size(state, others, command)
     return superseded
 
 
@@ -174,7 +181,9 @@ def _check_slices(instance: Instance, command: RegisterRank) -> None:
                 Refusal.MISMATCH,
                 f"rank {command.rank} has pages (group: tokens) {mine}, rank {number} has {theirs}",
             )
-        for name in sorted(_claims(rank.groups) & _claims(command.groups)):
+        alone = _claims(rank.groups, alone=True) & _claims(command.groups)
+        alone |= _claims(rank.groups) & _claims(command.groups, alone=True)
+        for name in sorted(alone):
             raise Refuse(
                 Refusal.SLICE_CLAIMED,
                 f"slice {name[1]!r} of group {name[0]} is claimed by rank {number} and by rank "
@@ -182,15 +191,16 @@ def _check_slices(instance: Instance, command: RegisterRank) -> None:
             )
 
 
-def _claims(groups: tuple[GroupGeometry, ...]) -> set[tuple[int, str]]:
-    return {(g.group, piece.slice) for g in groups for piece in g.slices if not piece.replicated}
+def _claims(groups: tuple[GroupGeometry, ...], *, alone: bool = False) -> set[tuple[int, str]]:
+    """(group, slice) of all slices, or of those that the rank does not share."""
+    return {(g.group, piece.slice) for g in groups for piece in g.slices if not (alone and piece.replicated)}
 
 
-def _check_size(state: State, instance: Instance, command: RegisterRank) -> None:
+def _check_size(state: State, others: Sequence[tuple[GroupGeometry, ...]], command: RegisterRank) -> None:
     """One page must fit a superblock of the pool, with all ranks' slices and the trailer."""
     for group in command.groups:
-        others = (g for rank in instance.ranks.values() for g in rank.groups if g.group == group.group)
-        slices = {piece.slice: piece.payload_bytes for g in (*others, group) for piece in g.slices}
+        theirs = (g for groups in others for g in groups if g.group == group.group)
+        slices = {piece.slice: piece.payload_bytes for g in (*theirs, group) for piece in g.slices}
         needed = image_bytes(sum(padded_bytes(payload) for payload in slices.values()))
         if needed > min(state.config.superblock_bytes, state.config.pool_bytes):
             raise Refuse(

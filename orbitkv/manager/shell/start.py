@@ -10,6 +10,7 @@ from orbitkv.manager.kernel.step import KERNEL_REVISION
 from orbitkv.manager.ports import RecoveredSegment, StoreInfo
 from orbitkv.manager.shell.loop import Loop
 from orbitkv.manager.shell.recovery import recovery_commands
+from orbitkv.manager.shell.status import ssd_pages
 
 NO_STORE = StoreInfo(
     engine="none",
@@ -41,7 +42,7 @@ def start_incarnation(
     )
     commands: Iterator[Command] = chain([start], recovery_commands(recovered))
     loop.process(commands)
-    return sum(segment.written_count() for segment in loop.state.slots.segments.values())
+    return ssd_pages(loop.state)
 
 
 def next_incarnation(log_last: int, recovered: Sequence[RecoveredSegment]) -> int:

@@ -18,6 +18,11 @@ SHOWN_MAX = 64
 """The document must fit one message of the channel."""
 
 
+def ssd_pages(state: State) -> int:
+    """Pages that can be found on the SSD."""
+    return sum(segment.written_count() for segment in state.slots.segments.values())
+
+
 @attrs.frozen(slots=True)
 class StatusReader:
     version: str
@@ -40,7 +45,12 @@ class StatusReader:
             "socket": self.socket_path,
             "degradations": self.health.degradations,
             "io": {"engine": self.store.engine, "direct": self.store.direct, "reason": self.store.reason},
-            "ssd": {"writable": state.store_writable, "reason": state.store_reason},
+            "ssd": {
+                "writable": state.store_writable,
+                "reason": state.store_reason,
+                "pages": ssd_pages(state),
+                "quarantined": state.slots.quarantined_count(),
+            },
             "log": {
                 "records": state.seq,
                 "lag_bytes": self.journal.lag_bytes,
