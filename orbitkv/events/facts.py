@@ -97,6 +97,8 @@ class StageReported(_Event, tag=8, frozen=True):
 
 
 class SpaceOpened(_Event, tag=10, frozen=True):
+    """A scope for page keys. Its digest covers the namespace and the exact layout of the group's pages."""
+
     space: int
     namespace_digest: bytes
     group: int

@@ -14,8 +14,17 @@ from orbitkv.events.facts import (
     SlotsRecovered,
     SpaceOpened,
 )
-from orbitkv.events.outcomes import EvictionReason, HintEnd, PageClass, QueryEnd, Refusal, SaveDrop, Unused
-from orbitkv.manager.kernel.answering import end_operation
+from orbitkv.events.outcomes import (
+    EvictionReason,
+    HintEnd,
+    LeaseEnd,
+    PageClass,
+    QueryEnd,
+    Refusal,
+    SaveDrop,
+    Unused,
+)
+from orbitkv.manager.kernel.answering import end_lease, end_operation
 from orbitkv.manager.kernel.apply_hints import all_pending
 from orbitkv.manager.kernel.columns import pack, unpack, unpack_wide
 from orbitkv.manager.kernel.hints import end_hint
@@ -54,13 +63,22 @@ def tick(turn: Turn) -> None:
     for number in _due(turn, list_of=state.hints):
         end_hint(turn, number, HintEnd.EXPIRED)
     for number in _due_leases(turn):
-        end_operation(turn, state.leases[number].operation, QueryEnd.LEASE_EXPIRED)
+        _end_promise(turn, number, QueryEnd.LEASE_EXPIRED, LeaseEnd.EXPIRED)
     due = []
     for buffer, save in state.saves.items():
         if save.deadline_ns > turn.at_ns:
             break
         due.append(buffer)
     drop_saves(turn, due, SaveDrop.EXPIRED)
+
+
+def _end_promise(turn: Turn, lease: int, query_end: QueryEnd, lease_end: LeaseEnd) -> None:
+    """End a lease with its operation; the operation may have ended before, with its opener's session."""
+    operation = turn.state.leases[lease].operation
+    if operation in turn.state.operations:
+        end_operation(turn, operation, query_end)
+    else:
+        end_lease(turn, lease, lease_end)
 
 
 def _due(turn: Turn, list_of: dict[int, None]) -> list[int]:
@@ -164,6 +182,8 @@ def begin_shutdown(turn: Turn) -> None:
             end_hint(turn, number, HintEnd.SHUTDOWN)
         elif number in state.operations:
             end_operation(turn, number, QueryEnd.SHUTDOWN)
+    for number in list(state.promised):
+        end_lease(turn, number, LeaseEnd.SHUTDOWN)
     drop_saves(turn, [b for b, save in state.saves.items() if not save.sealing], SaveDrop.SHUTDOWN)
 
 
