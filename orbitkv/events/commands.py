@@ -253,6 +253,29 @@ class SetStore(_Command, tag=25, frozen=True):
     reason: str
 
 
+class WarmPrefix(_Command, tag=26, frozen=True):
+    """A queued request will ask for these pages: prepare them, if that can be done at no one's cost.
+
+    One-way: nobody waits for what becomes of it.
+    """
+
+    session: int
+    request: str
+    attempt: int
+    ticket: int
+    """Chosen by the opener, strictly increasing; the operation is (session << 32) | ticket."""
+    revision: int
+    parts: tuple[QueryPart, ...]
+    body: int = 0
+
+
+class CancelHint(_Command, tag=27, frozen=True):
+    """The request left the queue. One-way; a hint that has ended, or never was, is no mistake."""
+
+    session: int
+    ticket: int
+
+
 Command: TypeAlias = (
     Start
     | OpenSession
@@ -279,4 +302,6 @@ Command: TypeAlias = (
     | CloseIncarnation
     | ReportStage
     | SetStore
+    | WarmPrefix
+    | CancelHint
 )

@@ -20,6 +20,13 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     operations_per_session_max: int = 128
     operations_max: int = 1024
     sessions_max: int = 1024
+    hints_per_session_max: int = 16
+    """Hints among a session's operations."""
+    hints_max: int = 128
+    """Hints among all operations."""
+    speculative_divisor: int = 4
+    """Hints may reserve this fraction of each budget, floored."""
+    hint_lifetime_ns: int = 5 * SECOND_NS
     demand_lifetime_ns: int = 60 * SECOND_NS
     lease_lifetime_ns: int = 600 * SECOND_NS
     save_lifetime_ns: int = 300 * SECOND_NS

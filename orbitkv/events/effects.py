@@ -9,7 +9,6 @@ from typing import TypeAlias
 import attrs
 
 from orbitkv.events.ids import Column, WideColumn
-from orbitkv.events.outcomes import Origin
 
 
 @attrs.frozen(slots=True)
@@ -19,7 +18,8 @@ class ReadPages:
     reads: Column
     buffers: Column
     slots: Column
-    origin: Origin
+    foreground: bool
+    """A demand waits for them."""
 
 
 @attrs.frozen(slots=True)

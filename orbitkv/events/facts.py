@@ -13,6 +13,8 @@ from orbitkv.events.geometry import GroupGeometry
 from orbitkv.events.ids import Column, WideColumn
 from orbitkv.events.outcomes import (
     EvictionReason,
+    HintEnd,
+    HintSkip,
     LeaseEnd,
     Origin,
     PageClass,
@@ -21,6 +23,7 @@ from orbitkv.events.outcomes import (
     SessionEnd,
     Share,
     SlotEnd,
+    Unused,
     WriteDrop,
 )
 
@@ -94,6 +97,8 @@ class StageReported(_Event, tag=8, frozen=True):
 
 
 class SpaceOpened(_Event, tag=10, frozen=True):
+    """A scope for page keys. Its digest covers the namespace and the exact layout of the group's pages."""
+
     space: int
     namespace_digest: bytes
     group: int
@@ -249,6 +254,9 @@ class ReadsSubmitted(_Event, tag=35, frozen=True):
     buffers: Column
     slots: Column
     origin: Origin
+    """Of the earliest owner that was still interested."""
+    foreground: bool = True
+    """Whether a demand waited for them: they may use the reserved part of the bytes in flight."""
 
 
 class ReadsDropped(_Event, tag=36, frozen=True):
@@ -540,6 +548,94 @@ class IncarnationClosed(_Event, tag=91, frozen=True):
     lost_tail: bool
 
 
+# --- hints and the cohort of prepared pages ----------------------------------------------------------
+
+
+class HintAdmitted(_Event, tag=100, frozen=True):
+    """The hint's bytes are reserved; the pages that only the SSD has are being read for it."""
+
+    operation: int
+    instance: int
+    session: int
+    request: str
+    attempt: int
+    revision: int
+    asked_pages: int
+    charge_bytes: int
+    deadline_ns: int
+    parts: tuple[tuple[int, int, int, int], ...]
+    """(group, page tokens, trailing, pages asked) per part."""
+    pages: tuple[Column, ...]
+    """Per part, up to the boundary: what it prepares, and what it must not push out for that."""
+    body: int = 0
+
+
+class HintSkipped(_Event, tag=101, frozen=True):
+    """The hint was not admitted. `reserved_bytes` met `limit_bytes`, or the like for operations."""
+
+    session: int
+    instance: int
+    ticket: int
+    request: str
+    attempt: int
+    reason: HintSkip
+    asked_pages: int
+    charge_bytes: int
+    reserved: int
+    """What was in the way: bytes, or operations."""
+    limit: int
+
+
+class HintNotNeeded(_Event, tag=102, frozen=True):
+    """Nothing that the hint names must be read: it is in DRAM, on its way, or in no tier."""
+
+    session: int
+    instance: int
+    ticket: int
+    request: str
+    attempt: int
+    asked_pages: int
+
+
+class HintEnded(_Event, tag=103, frozen=True):
+    """Its interest is over. Reads of its own that were submitted keep their reservation until they end."""
+
+    operation: int
+    end: HintEnd
+
+
+class WarmProbed(_Event, tag=104, frozen=True):
+    """What a hint's lookup saw, in pages: dram + peer + ssd + miss = asked. A peek: nothing was touched."""
+
+    instance: int
+    request: str
+    attempt: int
+    asked: int
+    dram: int
+    peer: int
+    ssd: int
+    miss: int
+
+
+class PagesPrepared(_Event, tag=105, frozen=True):
+    """Reads that speculation started have landed, verified: these generations join the cohort."""
+
+    buffers: Column
+
+
+class PagesRestored(_Event, tag=106, frozen=True):
+    """Prepared generations that a successful GPU sync named for the first time."""
+
+    buffers: Column
+
+
+class PagesUnused(_Event, tag=107, frozen=True):
+    """Prepared generations whose last cache, query, lease or copy owner let go before any restore."""
+
+    buffers: Column
+    cause: Unused
+
+
 Event: TypeAlias = (
     IncarnationStarted
     | SessionOpened
@@ -609,4 +705,12 @@ Event: TypeAlias = (
     | StoreChanged
     | ShutdownBegun
     | IncarnationClosed
+    | HintAdmitted
+    | HintSkipped
+    | HintNotNeeded
+    | HintEnded
+    | WarmProbed
+    | PagesPrepared
+    | PagesRestored
+    | PagesUnused
 )

@@ -176,6 +176,40 @@ class SlotEnd(IntEnum):
     """Recovery found the same page in two slots; one intact page stays."""
 
 
+class HintSkip(IntEnum):
+    """Why a hint was not admitted. Order is precedence: the first that applies is recorded."""
+
+    OVERSIZED = 1
+    """Larger than the speculative share; skipped whole, never cut."""
+    OPERATIONS = 2
+    FOREGROUND = 3
+    """Demand holds or waits for reserved bytes."""
+    BYTES = 4
+    """Other hints hold the speculative share."""
+
+
+class HintEnd(IntEnum):
+    PREPARED = 0
+    """Its own reads have all ended."""
+    CANCELLED = 1
+    REVISED = 2
+    EXPIRED = 3
+    DISCONNECTED = 4
+    ADMITTED = 5
+    """A demand for the same request arrived."""
+    SHUTDOWN = 6
+
+
+class Unused(IntEnum):
+    """Why a prepared page can no longer be restored."""
+
+    EVICTED = 0
+    CLEANUP = 1
+    REPLACED = 2
+    """Its key was sealed while it was read, so it was never found by a lookup."""
+    RESTART = 3
+
+
 class Refusal(IntEnum):
     """Why a command was refused. Order is precedence: the first that applies is the answer."""
 

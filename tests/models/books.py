@@ -212,6 +212,8 @@ class Books:
     processes_released: set[int] = attrs.Factory(set)
     instances: dict[int, Instance] = attrs.Factory(dict)
     spaces: dict[int, tuple[bytes, int]] = attrs.Factory(dict)
+    space_identity: dict[int, tuple[bytes, int, int, str]] = attrs.Factory(dict)
+    """Space -> (namespace digest, group, page tokens, layout over the ranks) of the first instance in it."""
     pages: dict[int, tuple[int, bytes]] = attrs.Factory(dict)
     page_of_key: dict[tuple[int, bytes], int] = attrs.Factory(dict)
 

@@ -71,11 +71,14 @@ def instance_sealed(books: Books, event: facts.InstanceSealed, record: Record) -
     require(living == set(range(instance.world_size)), "an instance is sealed when all its ranks are there")
     instance.sealed = True
     for group, space, page_tokens, footprint_bytes in event.groups:
+        layout = [(rank, instance.geometry[rank].get(group)) for rank in range(instance.world_size)]
+        identity = (event.namespace_digest, group, page_tokens, repr(layout))
+        require(space in books.spaces and books.spaces[space][1] == group, "a group has a space", space=space)
         require(
-            books.spaces.get(space) == (event.namespace_digest, group),
-            "the space of a group is (namespace, group)",
-            space=books.spaces.get(space),
-            group=group,
+            books.space_identity.setdefault(space, identity) == identity,
+            "instances share a space only if namespace and layout are the same",
+            space=space,
+            identity=identity,
         )
         slices: dict[str, int] = {}
         padded = 0

@@ -22,7 +22,7 @@ from orbitkv.manager.kernel.interest import drop_unwanted
 from orbitkv.manager.kernel.state import State
 from orbitkv.manager.kernel.turn import Turn
 
-_LEASE_END = {
+LEASE_END = {
     QueryEnd.CANCELLED: LeaseEnd.CANCELLED,
     QueryEnd.REVISED: LeaseEnd.REVISED,
     QueryEnd.DISCONNECTED: LeaseEnd.DISCONNECTED,
@@ -89,7 +89,7 @@ def end_operation(turn: Turn, number: int, end: QueryEnd) -> None:
     state = turn.state
     operation = state.operations[number]
     if operation.lease >= 0:
-        end_lease(turn, operation.lease, _LEASE_END[end])
+        end_lease(turn, operation.lease, LEASE_END[end])
     elif end == QueryEnd.EXPIRED:
         turn.emit(DecisionSettled(number, operation.asked, 0, 0, 0, operation.asked))
     if operation.granted and operation.lease < 0:

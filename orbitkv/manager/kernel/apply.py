@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from orbitkv.events import facts
 from orbitkv.events.facts import Event
 from orbitkv.events.record import Record
-from orbitkv.manager.kernel import apply_memory, apply_queries, apply_saves, apply_sessions
+from orbitkv.manager.kernel import apply_hints, apply_memory, apply_queries, apply_saves, apply_sessions
 from orbitkv.manager.kernel.state import State
 
 Applier: TypeAlias = Callable[[State, Any], None]
@@ -84,6 +84,14 @@ APPLIERS: dict[type, Applier] = {
     facts.SlotFailureCounted: apply_saves.slot_failure_counted,
     facts.SlotsRecovered: apply_saves.slots_recovered,
     facts.SlotsCondemned: apply_saves.slots_condemned,
+    facts.HintAdmitted: apply_hints.hint_admitted,
+    facts.HintSkipped: apply_hints.hint_skipped,
+    facts.HintNotNeeded: apply_hints.hint_not_needed,
+    facts.HintEnded: apply_hints.hint_ended,
+    facts.WarmProbed: apply_hints.warm_probed,
+    facts.PagesPrepared: apply_hints.pages_prepared,
+    facts.PagesRestored: apply_hints.pages_restored,
+    facts.PagesUnused: apply_hints.pages_unused,
 }
 
 

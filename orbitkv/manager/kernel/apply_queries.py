@@ -17,6 +17,8 @@ from orbitkv.manager.kernel.state import (
     State,
 )
 
+_WARMING = Phase.WARMING
+
 
 def query_opened(state: State, event: facts.QueryOpened) -> None:
     parts = tuple(
@@ -108,6 +110,8 @@ def set_charge(state: State, operation: int, charge_bytes: int, phase: Phase) ->
     state.instances[reservation.instance].reserved_bytes += change
     state.reserved_by_phase[reservation.phase] -= reservation.charge_bytes
     state.reserved_by_phase[phase] += charge_bytes
+    if phase == _WARMING:
+        state.instances[reservation.instance].warming_bytes += change
     reservation.charge_bytes = charge_bytes
     reservation.phase = phase
     assert state.reserved_bytes >= 0 and charge_bytes >= 0, "nothing reserved goes negative"
@@ -121,13 +125,14 @@ def reads_queued(state: State, event: facts.ReadsQueued) -> None:
     started = state.reservations[event.operation].reads
     origin = Origin(event.origin)
     footprints = _footprints(state, operation)
+    queue = state.warm_queue if operation.hint else state.read_queue
     number = event.read
     for page, position in zip(pages.tolist(), positions.tolist(), strict=True):
         waiters = {event.operation: position}
         state.reads[number] = Read(page, event.operation, origin, footprints[position], waiters=waiters)
         operation.awaited[number] = position
         started[number] = None
-        state.read_queue[number] = None
+        queue[number] = None
         number += 1
     assert (state.pages.read[pages] < 0).all(), "a page is read once at a time"
     state.pages.read[pages] = np.arange(event.read, state.read_next)
@@ -148,31 +153,47 @@ def reads_joined(state: State, event: facts.ReadsJoined) -> None:
     for number, position in zip(unpack(event.reads).tolist(), unpack(event.positions).tolist(), strict=True):
         state.reads[number].waiters[event.operation] = position
         operation.awaited[number] = position
+        if not operation.hint and number in state.warm_queue:
+            del state.warm_queue[number]
+            state.read_queue[number] = None
     state.totals.coalesced_reads += len(event.reads) // 4
 
 
 def reads_submitted(state: State, event: facts.ReadsSubmitted) -> None:
     buffers = unpack(event.buffers)
     origin = Origin(event.origin)
+    queue = state.read_queue if event.foreground else state.warm_queue
     numbers = unpack(event.reads).tolist()
     for number, buffer, slot in zip(numbers, buffers.tolist(), unpack(event.slots).tolist(), strict=True):
-        del state.read_queue[number]
+        del queue[number]
         read = state.reads[number]
         read.submitted = True
+        read.foreground = event.foreground
         read.buffer = buffer
         read.slot = slot
         read.origin = origin
+        if read.starter not in read.waiters:
+            _hand_over(state, number, read)
         segment, index = state.slots.find(slot)
         segment.in_flight += 1
         segment.readers[index] += 1
         segment.touched = state.seq
     state.buffers.busy[buffers] |= Busy.READING
-    _count_in_flight(state, origin, int(state.buffers.slot_bytes[buffers].sum()))
+    _count_in_flight(state, event.foreground, int(state.buffers.slot_bytes[buffers].sum()))
     state.totals.reads_submitted += len(buffers)
 
 
-def _count_in_flight(state: State, origin: Origin, change_bytes: int) -> None:
-    if not origin:  # Origin.DEMAND
+def _hand_over(state: State, number: int, read: Read) -> None:
+    """The one that queued a read has left: from its submission on it is the next owner's to drain."""
+    former = state.reservations.get(read.starter)
+    if former is not None:
+        former.reads.pop(number, None)
+    read.starter = next(iter(read.waiters))
+    state.reservations[read.starter].reads[number] = None
+
+
+def _count_in_flight(state: State, foreground: bool, change_bytes: int) -> None:
+    if foreground:
         state.foreground_bytes_in_flight += change_bytes
         assert state.foreground_bytes_in_flight >= 0, "bytes in flight do not go negative"
     else:
@@ -180,21 +201,36 @@ def _count_in_flight(state: State, origin: Origin, change_bytes: int) -> None:
         assert state.background_bytes_in_flight >= 0, "bytes in flight do not go negative"
 
 
+def let_go(state: State, number: int, operation: int) -> None:
+    """An operation waits for a read no more; a queued one that only hints want yields to the others."""
+    waiters = state.reads[number].waiters
+    del waiters[operation]
+    if number in state.read_queue and waiters and all(state.operations[other].hint for other in waiters):
+        del state.read_queue[number]
+        state.warm_queue[number] = None
+
+
 def reads_dropped(state: State, event: facts.ReadsDropped) -> None:
     numbers = unpack(event.reads).tolist()
     for number in numbers:
-        assert number in state.read_queue, "a submitted read is not taken back"
-        del state.read_queue[number]
+        queue = state.read_queue if number in state.read_queue else state.warm_queue
+        assert number in queue, "a submitted read is not taken back"
+        del queue[number]
     _forget_reads(state, numbers)
 
 
 def reads_landed(state: State, event: facts.ReadsLanded) -> None:
     reads, buffers = _end_submitted(state, unpack(event.reads).tolist())
-    operations = state.operations
+    holds = []
     for read in reads:
-        for operation, position in read.waiters.items():
-            operations[operation].buffers[position] = read.buffer
-    state.buffers.holds[buffers] += np.array([len(read.waiters) for read in reads], np.int32)
+        holders = 0
+        for number, position in read.waiters.items():
+            operation = state.operations[number]
+            if not operation.hint:
+                operation.buffers[position] = read.buffer
+                holders += 1
+        holds.append(holders)
+    state.buffers.holds[buffers] += np.array(holds, np.int32)
     totals = state.totals
     totals.read_bytes += int(unpack(event.read_bytes).sum())
     totals.read_us += int(unpack(event.elapsed_us).sum())
@@ -217,7 +253,7 @@ def _end_submitted(state: State, numbers: list[int]) -> tuple[list[Read], Ints]:
         segment, index = state.slots.find(read.slot)
         segment.in_flight -= 1
         segment.readers[index] -= 1
-        _count_in_flight(state, read.origin, -size)
+        _count_in_flight(state, read.foreground, -size)
     state.buffers.busy[buffers] &= ~Busy.READING
     state.totals.reads_ended += len(reads)
     return reads, buffers
@@ -263,7 +299,7 @@ def query_cut(state: State, event: facts.QueryCut) -> None:
         moved = int(new_position[position])
         if moved < 0:
             del operation.awaited[read]
-            del state.reads[read].waiters[event.operation]
+            let_go(state, read, event.operation)
         else:
             operation.awaited[read] = moved
             state.reads[read].waiters[event.operation] = moved
@@ -320,7 +356,7 @@ def query_ended(state: State, event: facts.QueryEnded) -> None:
     if state.by_request.get(key) == event.operation:
         del state.by_request[key]
     for read in operation.awaited:
-        del state.reads[read].waiters[event.operation]
+        let_go(state, read, event.operation)
     if operation.granted and operation.lease < 0:
         held = operation.buffers[operation.buffers >= 0]
         state.buffers.holds[held] -= 1
@@ -400,11 +436,12 @@ def lease_released(state: State, event: facts.LeaseReleased) -> None:
 def reservation_shrunk(state: State, event: facts.ReservationShrunk) -> None:
     reservation = state.reservations[event.operation]
     assert event.charge_bytes < reservation.charge_bytes, "a reservation only shrinks"
-    phase = reservation.phase if reservation.lease >= 0 else Phase.PREPARING
-    set_charge(state, event.operation, event.charge_bytes, phase)
+    kept = reservation.lease >= 0 or reservation.phase == _WARMING
+    set_charge(state, event.operation, event.charge_bytes, reservation.phase if kept else Phase.PREPARING)
 
 
 def reservation_ended(state: State, event: facts.ReservationEnded) -> None:
-    assert state.reservations[event.operation].lease < 0, "a lease keeps its bytes reserved"
-    set_charge(state, event.operation, 0, Phase.PREPARING)
+    reservation = state.reservations[event.operation]
+    assert reservation.lease < 0, "a lease keeps its bytes reserved"
+    set_charge(state, event.operation, 0, reservation.phase)
     del state.reservations[event.operation]

@@ -32,6 +32,7 @@ class BufferTable:
 
     __slots__ = (
         "busy",
+        "cohort",
         "footprint",
         "free",
         "generation",
@@ -62,6 +63,8 @@ class BufferTable:
         self.last: Array = np.zeros(64, np.int64)
         self.landed_ns: Array = np.zeros(64, np.int64)
         self.origin: Array = np.zeros(64, np.int8)
+        self.cohort: Array = np.zeros(64, np.int8)
+        """0: not prepared; 1: prepared, outcome open; 2: its outcome is known."""
         self.queue_numbers: dict[tuple[int, int], int] = {}
         """(page class, slot bytes) -> position in `queues`."""
         self.queues: list[TouchQueue] = []
@@ -106,6 +109,7 @@ class BufferTable:
         self.generation[buffers] = 0
         self.last[buffers] = 0
         self.landed_ns[buffers] = 0
+        self.cohort[buffers] = 0
         self.free.extend(buffers.tolist())
 
     def enter_queue(self, buffers: Ints, page_class: PageClass, seq: int) -> None:
@@ -181,5 +185,6 @@ class BufferTable:
             "last",
             "landed_ns",
             "origin",
+            "cohort",
         ):
             setattr(self, name, grown(getattr(self, name), size, 0))

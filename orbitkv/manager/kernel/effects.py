@@ -18,7 +18,7 @@ from orbitkv.events.effects import (
     SealPages,
     WritePages,
 )
-from orbitkv.events.outcomes import Origin, SessionEnd, SlotEnd
+from orbitkv.events.outcomes import SessionEnd, SlotEnd
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel.state import State
 
@@ -31,8 +31,7 @@ def effects_of(record: Record) -> list[Effect]:
     for event in record.events:
         match event:
             case facts.ReadsSubmitted():
-                origin = Origin(event.origin)
-                effects.append(ReadPages(event.reads, event.buffers, event.slots, origin))
+                effects.append(ReadPages(event.reads, event.buffers, event.slots, event.foreground))
             case facts.WritesSubmitted():
                 effects.append(WritePages(event.slots, event.buffers))
             case facts.CopiesStarted():
@@ -73,7 +72,7 @@ class Outstanding:
 
 def outstanding(state: State) -> Outstanding:
     return Outstanding(
-        reads=len(state.reads) - len(state.read_queue),
+        reads=len(state.reads) - len(state.read_queue) - len(state.warm_queue),
         writes=len(state.writing),
         queued_writes=len(state.write_queue),
         copies=sum(len(save.copying) for save in state.saves.values()),

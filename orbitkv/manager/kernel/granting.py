@@ -114,34 +114,34 @@ def _grant(turn: Turn, number: int, parts: Sequence[Part]) -> None:
             turn.emit(QueryGranted(number, charge_bytes, (len(hits),), b"", pack(hits)))
             _promote(turn, hits)
             return
-    seen = [_look_up(state, part.pages, bool(part.unknown)) for part in parts]
+    seen = [look_up(state, part.pages, bool(part.unknown)) for part in parts]
     bounds = reach([(p.page_tokens, p.trailing, s.available) for p, s in zip(parts, seen, strict=True)])
     for part, bound in zip(parts, bounds, strict=True):
         part.reach = bound
     needed = [slice(part.first, part.reach) for part in parts]
-    pages = _joined([part.pages[span] for part, span in zip(parts, needed, strict=True)])
-    buffers = _joined([s.buffers[span] for s, span in zip(seen, needed, strict=True)])
-    reading = _joined([s.reading[span] for s, span in zip(seen, needed, strict=True)])
+    pages = joined([part.pages[span] for part, span in zip(parts, needed, strict=True)])
+    buffers = joined([s.buffers[span] for s, span in zip(seen, needed, strict=True)])
+    reading = joined([s.reading[span] for s, span in zip(seen, needed, strict=True)])
     in_dram = np.flatnonzero(buffers >= 0)
     hits = buffers[in_dram]
     positions = b"" if len(hits) == len(pages) else pack(in_dram)
     turn.emit(QueryGranted(number, charge_bytes, bounds, positions, pack(hits)))
     _promote(turn, hits)
-    joined = np.flatnonzero((buffers < 0) & (reading >= 0))
+    shared = np.flatnonzero((buffers < 0) & (reading >= 0))
     queued = np.flatnonzero((buffers < 0) & (reading < 0))
-    if len(joined):
-        turn.emit(ReadsJoined(number, pack(reading[joined]), pack(joined)))
+    if len(shared):
+        turn.emit(ReadsJoined(number, pack(reading[shared]), pack(shared)))
     if len(queued):
         turn.emit(ReadsQueued(number, state.read_next, pack(pages[queued]), pack(queued), Origin.DEMAND))
         turn.reads_wanted = True
 
 
-def _joined(arrays: list[Ints]) -> Ints:
+def joined(arrays: list[Ints]) -> Ints:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 @attrs.frozen(slots=True)
-class _Seen:
+class Seen:
     """What a lookup finds, by page; -1 for none."""
 
     buffers: Ints
@@ -149,17 +149,17 @@ class _Seen:
     available: Available
 
 
-def _look_up(state: State, pages: Ints, unknown: bool) -> _Seen:
+def look_up(state: State, pages: Ints, unknown: bool) -> Seen:
     table = state.pages
     if not unknown:
         buffers, reading, slots = table.buffer[pages], table.read[pages], table.slot[pages]
-        return _Seen(buffers, reading, (buffers >= 0) | (reading >= 0) | (slots >= 0))
+        return Seen(buffers, reading, (buffers >= 0) | (reading >= 0) | (slots >= 0))
     missing = pages == NONE
     known = np.where(missing, 0, pages)
     buffers = np.where(missing, -1, table.buffer[known])
     reading = np.where(missing, -1, table.read[known])
     slots = np.where(missing, -1, table.slot[known])
-    return _Seen(buffers, reading, (buffers >= 0) | (reading >= 0) | (slots >= 0))
+    return Seen(buffers, reading, (buffers >= 0) | (reading >= 0) | (slots >= 0))
 
 
 def _promote(turn: Turn, hits: Ints) -> None:

@@ -30,6 +30,8 @@ def cut(turn: Turn, number: int, failed: list[int]) -> None:
 
 def _new_reach(operation: Operation, failed: list[int]) -> tuple[int, ...]:
     owned = operation.buffers >= 0
+    if operation.hint:
+        owned[:] = True  # it owns nothing, and needs only what it waits for
     owned[list(operation.awaited.values())] = True
     owned[failed] = False
     parts = []
@@ -45,7 +47,7 @@ def _new_reach(operation: Operation, failed: list[int]) -> tuple[int, ...]:
 def drop_unwanted(turn: Turn, numbers: list[int]) -> None:
     """Queued reads that nobody waits for any more leave the queue uncounted."""
     state = turn.state
-    unwanted = [n for n in numbers if n in state.read_queue and not state.reads[n].waiters]
+    unwanted = [n for n in numbers if not state.reads[n].submitted and not state.reads[n].waiters]
     drop_reads(turn, unwanted, no_room=False)
 
 

@@ -7,8 +7,9 @@ k records, at idle, at a segment's end, and after every record in tests.
 import numpy as np
 
 from orbitkv.events.geometry import image_bytes
-from orbitkv.events.outcomes import Origin
+from orbitkv.events.outcomes import Phase
 from orbitkv.manager.kernel.answering import draining_bytes
+from orbitkv.manager.kernel.apply_hints import all_pending
 from orbitkv.manager.kernel.buffers import Busy
 from orbitkv.manager.kernel.slots import SlotState
 from orbitkv.manager.kernel.state import State
@@ -23,18 +24,32 @@ def check(state: State) -> None:
     _check_reads(state)
     _check_slots(state)
     _check_pages(state)
+    _check_cohort(state)
     totals = state.totals
     asked = totals.dram_pages + totals.ssd_pages + totals.miss_pages
     assert asked == totals.asked_pages, "dram + peer + ssd + miss = asked"
+
+
+def _check_cohort(state: State) -> None:
+    table, totals = state.buffers, state.totals
+    pending = int(table.footprint[all_pending(state)].sum())
+    assert pending == state.pending_bytes, "pending bytes add up"
+    resolved = totals.restored_bytes + sum(totals.unused_bytes.values())
+    assert totals.prepared_bytes == resolved + pending, "prepared = restored + unused + pending"
 
 
 def _check_reservations(state: State) -> None:
     charges = [r.charge_bytes for r in state.reservations.values()]
     assert state.reserved_bytes == sum(charges) == sum(state.reserved_by_phase), "reserved bytes add up"
     assert state.reserved_bytes <= state.config.query_budget_bytes, "the global budget holds"
+    warming = state.reserved_by_phase[Phase.WARMING]
+    assert warming <= state.config.query_budget_bytes // state.config.speculative_divisor, "the hints' share"
     for number, instance in state.instances.items():
         mine = sum(r.charge_bytes for r in state.reservations.values() if r.instance == number)
         assert instance.reserved_bytes == mine, f"instance {number}'s reserved bytes add up"
+        hints = (r for r in state.reservations.values() if r.phase == Phase.WARMING)
+        speculative = sum(r.charge_bytes for r in hints if r.instance == number)
+        assert instance.warming_bytes == speculative, f"instance {number}'s warming bytes add up"
         assert mine <= state.config.instance_query_budget_bytes, f"instance {number}'s budget holds"
     for number, reservation in state.reservations.items():
         operation = state.operations.get(number)
@@ -47,7 +62,7 @@ def _check_holds(state: State) -> None:
     table = state.buffers
     holds = np.zeros(len(table.holds), np.int64)
     for operation in state.operations.values():
-        if operation.granted and operation.lease < 0:
+        if operation.granted and operation.lease < 0 and not operation.hint:
             holds[operation.buffers[operation.buffers >= 0]] += 1
     for lease in state.leases.values():
         copies = sum(consumer.holds for consumer in lease.shares.values())
@@ -74,19 +89,22 @@ def _check_memory(state: State) -> None:
 
 
 def _check_reads(state: State) -> None:
-    in_flight = {Origin.DEMAND: 0, Origin.WARM: 0}
+    in_flight = {True: 0, False: 0}
     for number, read in state.reads.items():
-        assert read.submitted == (number not in state.read_queue), "a read is queued or submitted"
+        queued = (number in state.read_queue) + (number in state.warm_queue)
+        assert read.submitted + queued == 1, "a read is queued or submitted"
+        demanded = any(not state.operations[waiter].hint for waiter in read.waiters)
+        assert read.submitted or demanded == (number in state.read_queue), "hints' reads yield to demand's"
         assert state.pages.read[read.page] == number, "a page knows its read"
         assert read.waiters or read.submitted, "nobody wants a queued read: it left the queue"
         for operation, position in read.waiters.items():
             assert state.operations[operation].awaited[number] == position, "waiter and read agree"
         if read.submitted:
-            in_flight[read.origin] += image_bytes(read.footprint_bytes)
+            in_flight[read.foreground] += image_bytes(read.footprint_bytes)
             assert state.buffers.busy[read.buffer] & Busy.READING, "a read owns its memory"
     writing = sum(state.slots.segment_of(slot).slot_bytes for slot in state.writing)
-    assert in_flight[Origin.DEMAND] == state.foreground_bytes_in_flight, "foreground bytes in flight add up"
-    background = in_flight[Origin.WARM] + writing
+    assert in_flight[True] == state.foreground_bytes_in_flight, "foreground bytes in flight add up"
+    background = in_flight[False] + writing
     assert background == state.background_bytes_in_flight, "background bytes in flight add up"
 
 

@@ -5,10 +5,14 @@ to the report its copy holds the pages, whatever becomes of the lease. A report 
 lease expired still counts: the hold was alive. A report sent twice takes effect once.
 """
 
+import numpy as np
+
 from orbitkv.events.commands import BeginRestore, ReleaseLease, ReportSync
-from orbitkv.events.facts import GpuSynced, RestoreBegun, ShareEnded, SyncFailed
+from orbitkv.events.facts import GpuSynced, PagesRestored, RestoreBegun, ShareEnded, SyncFailed
 from orbitkv.events.ids import SCHEDULER_RANK
 from orbitkv.events.outcomes import Refusal, Share, SyncOutcome
+from orbitkv.manager.kernel.apply_hints import pending_among
+from orbitkv.manager.kernel.columns import EMPTY, pack
 from orbitkv.manager.kernel.lookups import registered
 from orbitkv.manager.kernel.sessions import end_lease_if_consumed
 from orbitkv.manager.kernel.state import Consumer, Lease, Session, State
@@ -76,6 +80,7 @@ def report_sync(turn: Turn, command: ReportSync) -> None:
                 lease.ended,
             )
         )
+        _credit(turn, lease, command)
         share = Share.SYNCED
     else:
         turn.emit(SyncFailed(command.lease, session.rank, True))
@@ -83,6 +88,15 @@ def report_sync(turn: Turn, command: ReportSync) -> None:
     turn.emit(ShareEnded(command.lease, session.rank, share))
     turn.released.append(lease.buffers)
     end_lease_if_consumed(turn, command.lease)
+
+
+def _credit(turn: Turn, lease: Lease, command: ReportSync) -> None:
+    """Prepared pages that this sync names for the first time were worth it."""
+    if turn.state.pending_bytes:
+        named = np.concatenate([lease.buffers[low:high] for low, high in command.ranges] or [EMPTY])
+        restored = pending_among(turn.state, named)
+        if len(restored):
+            turn.emit(PagesRestored(pack(restored)))
 
 
 def _check_ranges(command: ReportSync, pages: int) -> None:

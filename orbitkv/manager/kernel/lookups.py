@@ -1,11 +1,14 @@
 """Who is asking: the checks that every command of a session begins with."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from orbitkv.events.commands import QueryPart
 from orbitkv.events.ids import KEY_BYTES_MAX
 from orbitkv.events.outcomes import Refusal
 from orbitkv.manager.kernel.columns import NONE, Ints, is_column, unpack
-from orbitkv.manager.kernel.state import Session, State
+from orbitkv.manager.kernel.state import Instance, Part, Session, State
 from orbitkv.manager.kernel.turn import Refuse
 
 
@@ -50,3 +53,34 @@ def checked_pages(state: State, space: int, column: bytes, unknown: tuple[bytes,
     if np.logical_or.reduce(ordered[1:] == ordered[:-1]):
         raise Refuse(Refusal.MALFORMED, "a page hash appears twice in one request")
     return pages
+
+
+def checked_parts(state: State, instance: Instance, parts: Sequence[QueryPart]) -> list[Part]:
+    """The parts of a query or a hint: one for each group, of the pages as they are registered."""
+    checked = [_checked_part(state, instance, part) for part in parts]
+    if not checked or len({part.group for part in checked}) < len(checked):
+        raise Refuse(Refusal.MALFORMED, "a query names one part for each group, and at least one")
+    named = sum(len(part.pages) for part in checked)
+    if named > state.config.query_keys_max:
+        raise Refuse(
+            Refusal.MALFORMED,
+            f"the query names {named} pages; query_keys_max allows {state.config.query_keys_max}",
+        )
+    return checked
+
+
+def _checked_part(state: State, instance: Instance, part: QueryPart) -> Part:
+    layout = instance.groups.get(part.group)
+    if layout is None:
+        raise Refuse(
+            Refusal.MALFORMED,
+            f"group {part.group} is not registered; instance {instance.name!r} has {sorted(instance.groups)}",
+        )
+    if part.page_tokens != layout.page_tokens or part.trailing < 0:
+        raise Refuse(
+            Refusal.MALFORMED,
+            f"group {part.group} has pages of {layout.page_tokens} tokens, the query says {part.page_tokens}",
+        )
+    pages = checked_pages(state, layout.space, part.pages, part.unknown)
+    asked = min(part.trailing, len(pages)) if part.trailing else len(pages)
+    return Part(part.group, part.page_tokens, part.trailing, pages, part.unknown, asked)

@@ -7,15 +7,27 @@ from orbitkv.events.facts import (
     IncarnationClosed,
     IncarnationStarted,
     PagesBound,
+    PagesUnused,
     SegmentOpened,
     ShutdownBegun,
     SlotsCondemned,
     SlotsRecovered,
     SpaceOpened,
 )
-from orbitkv.events.outcomes import EvictionReason, PageClass, QueryEnd, Refusal, SaveDrop
-from orbitkv.manager.kernel.answering import end_operation
+from orbitkv.events.outcomes import (
+    EvictionReason,
+    HintEnd,
+    LeaseEnd,
+    PageClass,
+    QueryEnd,
+    Refusal,
+    SaveDrop,
+    Unused,
+)
+from orbitkv.manager.kernel.answering import end_lease, end_operation
+from orbitkv.manager.kernel.apply_hints import all_pending
 from orbitkv.manager.kernel.columns import pack, unpack, unpack_wide
+from orbitkv.manager.kernel.hints import end_hint
 from orbitkv.manager.kernel.reclaim import evict
 from orbitkv.manager.kernel.saves import drop_saves
 from orbitkv.manager.kernel.state import State
@@ -33,6 +45,8 @@ def next_deadline(state: State) -> int | None:
     deadlines = []
     if state.unanswered:
         deadlines.append(state.operations[next(iter(state.unanswered))].deadline_ns)
+    if state.hints:
+        deadlines.append(state.operations[next(iter(state.hints))].deadline_ns)
     if state.promised:
         deadlines.append(state.leases[next(iter(state.promised))].deadline_ns)
     for save in state.saves.values():
@@ -46,14 +60,25 @@ def tick(turn: Turn) -> None:
     state = turn.state
     for number in _due(turn, list_of=state.unanswered):
         end_operation(turn, number, QueryEnd.EXPIRED)
+    for number in _due(turn, list_of=state.hints):
+        end_hint(turn, number, HintEnd.EXPIRED)
     for number in _due_leases(turn):
-        end_operation(turn, state.leases[number].operation, QueryEnd.LEASE_EXPIRED)
+        _end_promise(turn, number, QueryEnd.LEASE_EXPIRED, LeaseEnd.EXPIRED)
     due = []
     for buffer, save in state.saves.items():
         if save.deadline_ns > turn.at_ns:
             break
         due.append(buffer)
     drop_saves(turn, due, SaveDrop.EXPIRED)
+
+
+def _end_promise(turn: Turn, lease: int, query_end: QueryEnd, lease_end: LeaseEnd) -> None:
+    """End a lease with its operation; the operation may have ended before, with its opener's session."""
+    operation = turn.state.leases[lease].operation
+    if operation in turn.state.operations:
+        end_operation(turn, operation, query_end)
+    else:
+        end_lease(turn, lease, lease_end)
 
 
 def _due(turn: Turn, list_of: dict[int, None]) -> list[int]:
@@ -153,11 +178,18 @@ def begin_shutdown(turn: Turn) -> None:
         return
     turn.emit(ShutdownBegun())
     for number in list(state.operations):
-        if number in state.operations:
+        if number in state.hints:
+            end_hint(turn, number, HintEnd.SHUTDOWN)
+        elif number in state.operations:
             end_operation(turn, number, QueryEnd.SHUTDOWN)
+    for number in list(state.promised):
+        end_lease(turn, number, LeaseEnd.SHUTDOWN)
     drop_saves(turn, [b for b, save in state.saves.items() if not save.sealing], SaveDrop.SHUTDOWN)
 
 
 def close_incarnation(turn: Turn, *, lost_tail: bool) -> None:
     begin_shutdown(turn)
+    pending = all_pending(turn.state)
+    if len(pending):
+        turn.emit(PagesUnused(pack(pending), Unused.RESTART))
     turn.emit(IncarnationClosed(lost_tail))

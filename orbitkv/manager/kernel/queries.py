@@ -12,13 +12,14 @@ share one decision. Its life:
 until the answer, then what the lease holds.
 """
 
-from orbitkv.events.commands import CancelQuery, PollQuery, QueryPart, SubmitQuery
+from orbitkv.events.commands import CancelQuery, PollQuery, SubmitQuery
 from orbitkv.events.facts import DecisionSettled, QueryEnded, QueryOpened
 from orbitkv.events.outcomes import QueryEnd, Refusal
 from orbitkv.manager.kernel.answering import end_operation
 from orbitkv.manager.kernel.granting import grant_or_wait
-from orbitkv.manager.kernel.lookups import checked_pages, registered
-from orbitkv.manager.kernel.state import Instance, Operation, Part, State
+from orbitkv.manager.kernel.hints import end_hint_of_request
+from orbitkv.manager.kernel.lookups import checked_parts, registered
+from orbitkv.manager.kernel.state import Operation, Part, State
 from orbitkv.manager.kernel.turn import Refuse, Turn
 
 
@@ -26,15 +27,8 @@ def submit_query(turn: Turn, command: SubmitQuery) -> None:
     state = turn.state
     session = registered(state, command.session)
     instance = state.instances[session.instance]
-    parts = [_checked_part(state, instance, part) for part in command.parts]
-    if not parts or len({part.group for part in parts}) < len(parts):
-        raise Refuse(Refusal.MALFORMED, "a query names one part for each group, and at least one")
+    parts = checked_parts(state, instance, command.parts)
     asked = sum(part.asked for part in parts)
-    if asked > state.config.query_keys_max:
-        raise Refuse(
-            Refusal.MALFORMED,
-            f"the query names {asked} pages; query_keys_max allows {state.config.query_keys_max}",
-        )
     predecessor = _predecessor(turn, command, session.instance)
     if predecessor is _ANSWERED:
         return
@@ -74,23 +68,6 @@ def _predecessor(turn: Turn, command: SubmitQuery, instance: int) -> object:
             "raise the revision to change them",
         )
     return _ANSWERED
-
-
-def _checked_part(state: State, instance: Instance, part: QueryPart) -> Part:
-    layout = instance.groups.get(part.group)
-    if layout is None:
-        raise Refuse(
-            Refusal.MALFORMED,
-            f"group {part.group} is not registered; instance {instance.name!r} has {sorted(instance.groups)}",
-        )
-    if part.page_tokens != layout.page_tokens or part.trailing < 0:
-        raise Refuse(
-            Refusal.MALFORMED,
-            f"group {part.group} has pages of {layout.page_tokens} tokens, the query says {part.page_tokens}",
-        )
-    pages = checked_pages(state, layout.space, part.pages, part.unknown)
-    asked = min(part.trailing, len(pages)) if part.trailing else len(pages)
-    return Part(part.group, part.page_tokens, part.trailing, pages, part.unknown, asked)
 
 
 def _check_limits(state: State, command: SubmitQuery) -> None:
@@ -147,15 +124,16 @@ def _open(turn: Turn, command: SubmitQuery, instance_no: int, parts: list[Part],
     if too_large:
         turn.emit(DecisionSettled(number, asked, 0, 0, 0, asked))
         turn.emit(QueryEnded(number, QueryEnd.BYPASSED))
-        return
-    grant_or_wait(turn, number, parts)
+    else:
+        grant_or_wait(turn, number, parts)
+    end_hint_of_request(turn, instance_no, command.request, command.attempt)
 
 
 def own_operation(state: State, session: int, number: int) -> Operation | None:
     """The operation if it lives and belongs to the session's instance; None if it has ended."""
     instance = registered(state, session).instance
     operation = state.operations.get(number)
-    if operation is None:
+    if operation is None or operation.hint:
         return None
     if operation.instance != instance:
         raise Refuse(Refusal.FOREIGN, "the operation belongs to another instance")

@@ -11,6 +11,7 @@ import numpy as np
 from orbitkv.events.commands import CompleteReads
 from orbitkv.events.facts import (
     PagesInserted,
+    PagesPrepared,
     ReadsFailed,
     ReadsLanded,
     ReadsSubmitted,
@@ -22,6 +23,7 @@ from orbitkv.events.facts import (
 from orbitkv.events.geometry import image_bytes
 from orbitkv.events.outcomes import Origin, PageClass, ReadOutcome, Refusal, SlotEnd
 from orbitkv.manager.kernel.columns import lowest, pack, unpack
+from orbitkv.manager.kernel.hints import own_pages
 from orbitkv.manager.kernel.interest import cut, drop_reads
 from orbitkv.manager.kernel.reclaim import allocate
 from orbitkv.manager.kernel.saves import drop_overtaken
@@ -66,26 +68,27 @@ def _land(turn: Turn, landed: CompleteReads) -> None:
     state = turn.state
     reads = [state.reads[number] for number in unpack(landed.reads).tolist()]
     indexed = state.pages.buffer[np.array([read.page for read in reads], np.int64)].tolist()
-    retained: list[int] = []
-    reclaimable: dict[Origin, list[int]] = {}
+    inserted: dict[tuple[PageClass, Origin], list[int]] = {}
     unindexed: list[int] = []
+    prepared: list[int] = []
     for read, present in zip(reads, indexed, strict=True):
+        if read.origin:  # Origin.WARM
+            prepared.append(read.buffer)
         if present >= 0:
             unindexed.append(read.buffer)
-        elif read.waiters and not read.origin:  # Origin.DEMAND
-            retained.append(read.buffer)
         else:
-            reclaimable.setdefault(read.origin, []).append(read.buffer)
+            wanted = any(not state.operations[number].hint for number in read.waiters)
+            page_class = PageClass.RETAINED if wanted else PageClass.RECLAIMABLE
+            inserted.setdefault((page_class, read.origin), []).append(read.buffer)
         turn.answerable.update(dict.fromkeys(read.waiters))
         turn.reservations[read.starter] = None
     turn.emit(ReadsLanded(landed.reads, landed.read_bytes, landed.elapsed_us))
-    if retained:
-        turn.emit(PagesInserted(pack(retained), PageClass.RETAINED, Origin.DEMAND))
-    for origin, buffers in reclaimable.items():
-        turn.emit(PagesInserted(pack(buffers), PageClass.RECLAIMABLE, origin))
-    inserted = retained + [buffer for buffers in reclaimable.values() for buffer in buffers]
+    for (page_class, origin), buffers in inserted.items():
+        turn.emit(PagesInserted(pack(buffers), page_class, origin))
+    if prepared:
+        turn.emit(PagesPrepared(pack(prepared)))
     if state.saves and inserted:
-        drop_overtaken(turn, np.array(inserted, np.int64))
+        drop_overtaken(turn, np.array([b for buffers in inserted.values() for b in buffers], np.int64))
     if unindexed:
         turn.released.append(np.array(unindexed, np.int64))
 
@@ -124,25 +127,38 @@ def _judge_slot(turn: Turn, read: Read, outcome: ReadOutcome) -> None:
 
 
 def pump_reads(turn: Turn) -> None:
-    """Submit what the bytes in flight allow, oldest demand first."""
+    """Submit what the bytes in flight allow: reads that demand waits for, then those of hints."""
     state = turn.state
     while state.read_queue:
-        batch = _next_batch(state)
+        batch = _next_batch(state, state.read_queue, foreground=True)
         if not batch:
             return
-        _submit(turn, batch)
+        _submit(turn, batch, foreground=True)
+    while state.warm_queue and not state.read_queue:
+        batch = _next_batch(state, state.warm_queue, foreground=False)
+        if not batch:
+            return
+        _submit(turn, batch, foreground=False)
 
 
-def _next_batch(state: State) -> list[int]:
-    """The queue's next reads of one size that fit in flight together."""
+def _next_batch(state: State, queue: dict[int, None], *, foreground: bool) -> list[int]:
+    """The queue's next reads of one size and origin that fit in flight together."""
+    config = state.config
+    first = state.reads[next(iter(queue))]
+    owner = _owner(first)
+    size = image_bytes(first.footprint_bytes)
+    background = state.background_bytes_in_flight
+    in_flight = state.foreground_bytes_in_flight + background
+    room = config.ssd_inflight_bytes_max - in_flight
+    if not foreground:
+        share = config.ssd_inflight_bytes_max - config.ssd_foreground_reserved_bytes
+        room = min(room, share - background)
     batch: list[int] = []
-    reads = state.reads
-    footprint = reads[next(iter(state.read_queue))].footprint_bytes
-    size = image_bytes(footprint)
-    in_flight = state.foreground_bytes_in_flight + state.background_bytes_in_flight
-    room = state.config.ssd_inflight_bytes_max - in_flight
-    for number in state.read_queue:
-        if reads[number].footprint_bytes != footprint or (size > room and in_flight):
+    for number in queue:
+        read = state.reads[number]
+        if read.footprint_bytes != first.footprint_bytes or (size > room and in_flight):
+            break
+        if _is_warm(state, read) != _is_warm(state, first) or (not foreground and _owner(read) != owner):
             break
         batch.append(number)
         in_flight += size
@@ -150,7 +166,16 @@ def _next_batch(state: State) -> list[int]:
     return batch
 
 
-def _submit(turn: Turn, batch: list[int]) -> None:
+def _owner(read: Read) -> int:
+    """The earliest owner that is still interested: it decides the origin."""
+    return next(iter(read.waiters))
+
+
+def _is_warm(state: State, read: Read) -> bool:
+    return state.operations[_owner(read)].hint
+
+
+def _submit(turn: Turn, batch: list[int], *, foreground: bool) -> None:
     state = turn.state
     pages = np.array([state.reads[number].page for number in batch], np.int64)
     slots = state.pages.slot[pages]
@@ -159,9 +184,12 @@ def _submit(turn: Turn, batch: list[int]) -> None:
         drop_reads(turn, lost, no_room=False)
         return
     first = state.reads[batch[0]]
-    buffers = allocate(turn, pages, first.footprint_bytes, first.starter)
+    owner = _owner(first)
+    origin = Origin.WARM if state.operations[owner].hint else Origin.DEMAND
+    spared = None if foreground else own_pages(state, state.operations[owner])
+    buffers = allocate(turn, pages, first.footprint_bytes, owner, spared)
     fitting = len(buffers)
     if fitting:
         reads = pack(batch[:fitting])
-        turn.emit(ReadsSubmitted(reads, pack(buffers), pack(slots[:fitting]), Origin.DEMAND))
+        turn.emit(ReadsSubmitted(reads, pack(buffers), pack(slots[:fitting]), origin, foreground))
     drop_reads(turn, batch[fitting:], no_room=True)

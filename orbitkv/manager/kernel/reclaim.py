@@ -17,24 +17,38 @@ from orbitkv.events.facts import (
     BuffersAllocated,
     BuffersFreed,
     PagesEvicted,
+    PagesUnused,
     SuperblockCarved,
     SuperblockReturned,
     WritesDropped,
 )
 from orbitkv.events.geometry import image_bytes
-from orbitkv.events.outcomes import EvictionReason, PageClass, WriteDrop
+from orbitkv.events.outcomes import EvictionReason, PageClass, Unused, WriteDrop
+from orbitkv.manager.kernel.apply_hints import pending_among
 from orbitkv.manager.kernel.columns import EMPTY, Ints, pack, pack_wide
 from orbitkv.manager.kernel.recency import TouchQueue
 from orbitkv.manager.kernel.state import State
 from orbitkv.manager.kernel.superblocks import Plan, coldest_superblock
 from orbitkv.manager.kernel.turn import Turn
 
+_CLASSES = (PageClass.RECLAIMABLE, PageClass.PROBATIONARY, PageClass.RETAINED)
+_UNUSED = {
+    EvictionReason.CAPACITY: Unused.EVICTED,
+    EvictionReason.SUPERBLOCK: Unused.EVICTED,
+    EvictionReason.CLEANUP: Unused.CLEANUP,
+}
 
-def allocate(turn: Turn, pages: Ints, footprint_bytes: int, operation: int) -> Ints:
-    """Take buffers for as many leading `pages` as room can be made for; emits the facts. Returns them."""
+
+def allocate(
+    turn: Turn, pages: Ints, footprint_bytes: int, operation: int, spared: Ints | None = None
+) -> Ints:
+    """Take buffers for as many leading `pages` as room can be made for; emits the facts. Returns them.
+
+    `spared`: given for a hint, which may push out reclaimable pages only, and never these.
+    """
     slot_bytes = image_bytes(footprint_bytes)
     state = turn.state
-    plan = _make_room(turn, slot_bytes, len(pages))
+    plan = _make_room(turn, slot_bytes, len(pages), spared)
     if plan is None:
         turn.emit(
             AllocationFailed(operation, slot_bytes * len(pages), state.superblocks.largest_free_bytes())
@@ -60,7 +74,7 @@ def allocate(turn: Turn, pages: Ints, footprint_bytes: int, operation: int) -> I
     return np.array(buffers, np.int64)
 
 
-def _make_room(turn: Turn, slot_bytes: int, count: int) -> Plan | None:
+def _make_room(turn: Turn, slot_bytes: int, count: int, spared: Ints | None) -> Plan | None:
     state = turn.state
     while True:
         plan = state.superblocks.plan(slot_bytes, count)
@@ -68,7 +82,7 @@ def _make_room(turn: Turn, slot_bytes: int, count: int) -> Plan | None:
             return plan
         if _return_empty(turn, slot_bytes):
             continue
-        if not _give_up_batch(turn, slot_bytes, count):
+        if not _give_up_batch(turn, slot_bytes, count, spared):
             return state.superblocks.plan(slot_bytes, count)
 
 
@@ -81,24 +95,25 @@ def _return_empty(turn: Turn, slot_bytes: int) -> bool:
     return bool(empty)
 
 
-def _give_up_batch(turn: Turn, slot_bytes: int, count: int) -> bool:
+def _give_up_batch(turn: Turn, slot_bytes: int, count: int, spared: Ints | None) -> bool:
     state = turn.state
     missing = count - state.superblocks.free_slots(slot_bytes)
     wanted = min(missing, state.config.reclaim_batch_pages_max)
-    for page_class in (PageClass.RECLAIMABLE, PageClass.PROBATIONARY, PageClass.RETAINED):
+    classes = _CLASSES if spared is None else _CLASSES[:1]
+    for page_class in classes:
         number = state.buffers.queue_numbers.get((page_class, slot_bytes))
         own = state.buffers.queues[number] if number is not None else None
         others = _queues_of_other_sizes(state, page_class, slot_bytes)
         if others and _is_colder(state, others, own):
-            superblock = _coldest_block(state, page_class, slot_bytes)
+            superblock = _coldest_block(state, page_class, slot_bytes, spared)
             if superblock is not None:
                 _empty_superblock(turn, superblock)
                 return True
-        victims = oldest_free(state, own, wanted) if own is not None else EMPTY
+        victims = _oldest_free(state, own, wanted, spared) if own is not None else EMPTY
         if len(victims):
             evict(turn, victims, page_class, EvictionReason.CAPACITY)
             return True
-    superblock = _coldest_block(state, PageClass.RETAINED, slot_bytes)
+    superblock = _coldest_block(state, classes[-1], slot_bytes, spared)
     if superblock is None:
         return False
     _empty_superblock(turn, superblock)
@@ -120,12 +135,14 @@ def _is_colder(state: State, others: list[TouchQueue], own: TouchQueue | None) -
     return bool(theirs) and (mine is None or min(theirs) < mine)
 
 
-def _coldest_block(state: State, up_to: PageClass, slot_bytes: int) -> int | None:
+def _coldest_block(state: State, up_to: PageClass, slot_bytes: int, spared: Ints | None) -> int | None:
     """The coldest superblock of another size without a page that is held, busy or of a higher class."""
     table = state.buffers
     live = table.live()
     above = np.array([page_class > up_to for page_class, _ in table.queue_numbers] + [True], np.bool_)
     held = (table.holds[live] > 0) | (table.busy[live] != 0) | above[table.queue[live]]
+    if spared is not None:
+        held |= np.isin(live, spared)
     return coldest_superblock(state.superblocks, slot_bytes, table.offset[live], table.last[live], held)
 
 
@@ -140,13 +157,16 @@ def _empty_superblock(turn: Turn, superblock: int) -> None:
     turn.emit(SuperblockReturned(superblock))
 
 
-def oldest_free(state: State, queue: TouchQueue, count: int) -> Ints:
+def _oldest_free(state: State, queue: TouchQueue, count: int, spared: Ints | None) -> Ints:
     """Up to `count` of the least recent pages of a queue that nobody holds and no device uses."""
     table = state.buffers
     found: list[Ints] = []
     total = 0
     for block in queue.scan(table):
-        usable = block[(table.holds[block] == 0) & (table.busy[block] == 0)][: count - total]
+        usable = block[(table.holds[block] == 0) & (table.busy[block] == 0)]
+        if spared is not None:
+            usable = usable[~np.isin(usable, spared)]
+        usable = usable[: count - total]
         found.append(usable)
         total += len(usable)
         if total == count:
@@ -163,6 +183,9 @@ def evict(turn: Turn, buffers: Ints, page_class: PageClass, reason: EvictionReas
             turn.emit(WritesDropped(WriteDrop.EVICTED, pack(unwritten)))
     turn.loosened.append(state.buffers.page[buffers])
     turn.emit(PagesEvicted(pack(buffers), page_class, reason))
+    unused = pending_among(state, buffers)
+    if len(unused):
+        turn.emit(PagesUnused(pack(unused), _UNUSED[reason]))
     idle = buffers[state.buffers.busy[buffers] == 0]
     if len(idle):
         turn.emit(BuffersFreed(pack(idle)))

@@ -7,6 +7,7 @@
 A timeout never ends a copy; only the process's own report, or its confirmed end, does.
 """
 
+import hashlib
 from collections.abc import Sequence
 
 from orbitkv.events.commands import CloseSession, OpenSession, RegisterRank, ReleaseProcess, ReportStage
@@ -14,6 +15,7 @@ from orbitkv.events.facts import (
     InstanceClosed,
     InstanceSealed,
     ProcessReleased,
+    QueryEnded,
     RankRegistered,
     SessionClosed,
     SessionOpened,
@@ -23,9 +25,10 @@ from orbitkv.events.facts import (
 )
 from orbitkv.events.geometry import GroupGeometry, image_bytes, padded_bytes
 from orbitkv.events.ids import NAMESPACE_DIGEST_BYTES, SCHEDULER_RANK
-from orbitkv.events.outcomes import LeaseEnd, QueryEnd, Refusal, SaveDrop, SessionEnd, Share
-from orbitkv.manager.kernel.answering import end_lease, end_operation, release_lease_if_unheld
+from orbitkv.events.outcomes import HintEnd, QueryEnd, Refusal, SaveDrop, SessionEnd, Share
+from orbitkv.manager.kernel.answering import LEASE_END, end_lease, end_operation, release_lease_if_unheld
 from orbitkv.manager.kernel.apply_sessions import lay_out
+from orbitkv.manager.kernel.hints import end_hint
 from orbitkv.manager.kernel.lookups import known
 from orbitkv.manager.kernel.saves import drop_saves_of_rank
 from orbitkv.manager.kernel.state import Instance, State
@@ -214,7 +217,7 @@ def _seal(turn: Turn, number: int, instance: Instance) -> None:
     groups = []
     first = next(rank for n, rank in sorted(instance.ranks.items()) if n != SCHEDULER_RANK)
     for geometry in first.groups:
-        scope = (instance.namespace_digest, geometry.group)
+        scope = (_space_digest(instance, geometry.group), geometry.group)
         space = state.space_numbers.get(scope)
         if space is None:
             space = len(state.pages.spaces)
@@ -224,21 +227,46 @@ def _seal(turn: Turn, number: int, instance: Instance) -> None:
     turn.emit(InstanceSealed(number, instance.namespace_digest, tuple(groups)))
 
 
+def _space_digest(instance: Instance, group: int) -> bytes:
+    """Over namespace and exact layout of a group's pages: any difference is a miss, whatever was declared."""
+    layout = [
+        (rank, geometry.page_tokens, [(s.slice, s.payload_bytes, s.replicated) for s in geometry.slices])
+        for rank, entry in sorted(instance.ranks.items())
+        for geometry in entry.groups
+        if geometry.group == group
+    ]
+    document = instance.namespace_digest + repr(layout).encode()
+    return hashlib.sha256(document).digest()[:NAMESPACE_DIGEST_BYTES]
+
+
 def close_session(turn: Turn, command: CloseSession) -> None:
     state = turn.state
     session = state.sessions.get(command.session)
     if session is None:
         return
-    for operation in list(session.operations):
-        end_operation(turn, operation, QueryEnd.DISCONNECTED)
     if session.instance >= 0:
         _leave_instance(turn, command.session)
+    for operation in list(session.operations):
+        _leave_operation(turn, operation)
     turn.emit(SessionClosed(command.session, command.cause))
     if session.instance >= 0:
         close_instance_if_empty(turn, session.instance)
     process = state.processes[session.process]
     if not process.sessions and not process.copies and not process.end_observable:
         turn.emit(ProcessReleased(session.process, False))
+
+
+def _leave_operation(turn: Turn, number: int) -> None:
+    """Operations end with their opener. A lease is the instance's: other ranks may still take their share."""
+    state = turn.state
+    if number in state.hints:
+        end_hint(turn, number, HintEnd.DISCONNECTED)
+        return
+    lease = state.leases.get(state.operations[number].lease)
+    if lease is not None and any(c.share in (Share.OPEN, Share.RESTORING) for c in lease.shares.values()):
+        turn.emit(QueryEnded(number, QueryEnd.DISCONNECTED))
+    else:
+        end_operation(turn, number, QueryEnd.DISCONNECTED)
 
 
 def _leave_instance(turn: Turn, number: int) -> None:
@@ -255,12 +283,12 @@ def _leave_instance(turn: Turn, number: int) -> None:
             turn.emit(ShareEnded(lease_number, session.rank, Share.STRANDED))
         elif consumer.share == Share.OPEN:
             turn.emit(ShareEnded(lease_number, session.rank, Share.LOST))
-            end_lease_if_consumed(turn, lease_number)
+            end_lease_if_consumed(turn, lease_number, QueryEnd.DISCONNECTED)
     drop_saves_of_rank(turn, session.instance, session.rank, SaveDrop.DISCONNECTED)
 
 
-def end_lease_if_consumed(turn: Turn, number: int) -> None:
-    """A lease ends when every rank has restored, released or lost its share."""
+def end_lease_if_consumed(turn: Turn, number: int, end: QueryEnd = QueryEnd.CONSUMED) -> None:
+    """A lease ends when every rank has restored, released or lost its share; `end` says how the last went."""
     state = turn.state
     lease = state.leases[number]
     if lease.ended:
@@ -269,9 +297,9 @@ def end_lease_if_consumed(turn: Turn, number: int) -> None:
     if any(c.share in (Share.OPEN, Share.RESTORING, Share.STRANDED) for c in lease.shares.values()):
         return
     if lease.operation in state.operations:
-        end_operation(turn, lease.operation, QueryEnd.CONSUMED)
+        end_operation(turn, lease.operation, end)
     else:
-        end_lease(turn, number, LeaseEnd.CONSUMED)
+        end_lease(turn, number, LEASE_END[end])
 
 
 def close_instance_if_empty(turn: Turn, number: int) -> None:
@@ -301,7 +329,7 @@ def release_process(turn: Turn, command: ReleaseProcess) -> None:
             if consumer.holds and consumer.process == command.process:
                 turn.emit(ShareEnded(number, rank, Share.LOST))
                 turn.released.append(lease.buffers)
-        end_lease_if_consumed(turn, number)
+        end_lease_if_consumed(turn, number, QueryEnd.DISCONNECTED)
     turn.emit(ProcessReleased(command.process, command.by_operator))
 
 

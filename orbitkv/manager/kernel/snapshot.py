@@ -46,6 +46,7 @@ _BUFFER_COLUMNS = (
     "last",
     "landed_ns",
     "origin",
+    "cohort",
 )
 _SEGMENT_COLUMNS = ("state", "page", "generation", "incarnation", "failures")
 _SCALARS = (
@@ -66,8 +67,9 @@ _SCALARS = (
     "reserved_bytes",
     "foreground_bytes_in_flight",
     "background_bytes_in_flight",
+    "pending_bytes",
 )
-_ORDERED = ("unanswered", "waiting", "promised", "read_queue", "write_queue")
+_ORDERED = ("unanswered", "waiting", "promised", "read_queue", "warm_queue", "write_queue", "hints")
 
 
 class _Image(msgspec.Struct, array_like=True):
@@ -93,6 +95,7 @@ class _Image(msgspec.Struct, array_like=True):
     operations: list[tuple[int, Operation]]
     by_request: list[tuple[int, str, int, int]]
     decisions: list[tuple[int, str, int, Decision]]
+    hint_requests: list[tuple[int, str, int, int]]
     leases: list[tuple[int, Lease]]
     reservations: list[tuple[int, Reservation]]
     reads: list[tuple[int, Read]]
@@ -146,6 +149,7 @@ def snapshot(state: State) -> bytes:
             list(state.operations.items()),
             [(*key, operation) for key, operation in state.by_request.items()],
             [(*key, decision) for key, decision in state.decisions.items()],
+            [(*key, operation) for key, operation in state.hint_requests.items()],
             list(state.leases.items()),
             list(state.reservations.items()),
             list(state.reads.items()),
@@ -192,6 +196,7 @@ def restore(data: bytes) -> State:
     state.saves = OrderedDict(image.saves)
     state.by_request = {(a, b, c): operation for a, b, c, operation in image.by_request}
     state.decisions = OrderedDict(((a, b, c), decision) for a, b, c, decision in image.decisions)
+    state.hint_requests = {(a, b, c): operation for a, b, c, operation in image.hint_requests}
     state.decided = {decision.operation: key for key, decision in state.decisions.items()}
     _restore_pages(state, image)
     _restore_buffers(state.buffers, image)

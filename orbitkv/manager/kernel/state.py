@@ -83,6 +83,8 @@ class Instance:
     groups: dict[int, GroupLayout] = attrs.field(factory=dict)
     """Empty until the instance is sealed."""
     reserved_bytes: int = 0
+    warming_bytes: int = 0
+    """The part of `reserved_bytes` that hints hold."""
     leases: int = 0
     """Leases not yet released."""
     saves: int = 0
@@ -132,6 +134,8 @@ class Operation:
     deadline_ns: int
     opened_seq: int
     granted: bool = False
+    hint: bool = False
+    """A hint is never answered, holds no buffer and gets no lease."""
     lease: int = -1
     buffers: Ints = EMPTY
     """By position over the needed pages of all parts: the held buffer, or -1 while it is read."""
@@ -188,6 +192,8 @@ class Read:
     slot: int = -1
     buffer: int = -1
     submitted: bool = False
+    foreground: bool = True
+    """Once submitted: whether its bytes in flight are a demand's."""
     waiters: dict[int, int] = attrs.field(factory=dict)
     """Operation -> position, in the order of joining."""
 
@@ -251,6 +257,21 @@ class Totals:
     load_us: int = 0
     loads: int = 0
     load_failures: int = 0
+    hints_admitted: int = 0
+    hints_not_needed: int = 0
+    hint_skips: dict[int, int] = attrs.field(factory=dict)
+    hint_ends: dict[int, int] = attrs.field(factory=dict)
+    probed_pages: int = 0
+    probed_dram_pages: int = 0
+    probed_ssd_pages: int = 0
+    probed_miss_pages: int = 0
+    prepared_bytes: int = 0
+    restored_bytes: int = 0
+    unused_bytes: dict[int, int] = attrs.field(factory=dict)
+    """Cause -> bytes."""
+    restored_wait_kib_us: int = 0
+    """Footprint x time from landing to the first restore."""
+    unused_wait_kib_us: int = 0
     stale_completions: int = 0
 
 
@@ -284,6 +305,9 @@ class State:
     operations: dict[int, Operation] = attrs.field(factory=dict)
     unanswered: "OrderedDict[int, None]" = attrs.field(factory=OrderedDict)
     """Operations without an answer, in deadline order."""
+    hints: "OrderedDict[int, None]" = attrs.field(factory=OrderedDict)
+    """Hints that have not ended, in deadline order."""
+    hint_requests: dict[tuple[int, str, int], int] = attrs.field(factory=dict)
     waiting: "OrderedDict[int, None]" = attrs.field(factory=OrderedDict)
     """Operations that wait for budget, in the order in which they are granted."""
     by_request: dict[tuple[int, str, int], int] = attrs.field(factory=dict)
@@ -298,10 +322,15 @@ class State:
     reserved_by_phase: list[int] = attrs.field(factory=lambda: [0, 0, 0, 0])
     reads: dict[int, Read] = attrs.field(factory=dict)
     read_queue: "OrderedDict[int, None]" = attrs.field(factory=OrderedDict)
+    """Reads that a demand waits for, in the order in which they are submitted."""
+    warm_queue: "OrderedDict[int, None]" = attrs.field(factory=OrderedDict)
+    """Reads that only hints wait for; they yield to the others."""
     foreground_bytes_in_flight: int = 0
     background_bytes_in_flight: int = 0
     saves: "OrderedDict[int, Save]" = attrs.field(factory=OrderedDict)
     """Buffer -> save, in deadline order."""
+    pending_bytes: int = 0
+    """Footprints of prepared pages whose outcome is open."""
     write_queue: "OrderedDict[int, None]" = attrs.field(factory=OrderedDict)
     """Sealed buffers that wait for an SSD slot."""
     writing: dict[int, int] = attrs.field(factory=dict)
@@ -314,7 +343,7 @@ class State:
         self.slots = SlotTable(config.ssd_bytes, config.ssd_segment_bytes, config.ssd_slots_per_segment_max)
 
     def __repr__(self) -> str:
-        queued = len(self.read_queue)
+        queued = len(self.read_queue) + len(self.warm_queue)
         fields: dict[str, Any] = {
             "seq": self.seq,
             "sessions": len(self.sessions),
@@ -326,6 +355,8 @@ class State:
             "waiting": len(self.waiting),
             "leases": len(self.leases),
             "reserved": self.reserved_bytes,
+            "hints": len(self.hints),
+            "pending": self.pending_bytes,
             "reads": f"{len(self.reads) - queued}+{queued}",
             "saves": len(self.saves),
             "writes": f"{len(self.writing)}+{len(self.write_queue)}",

@@ -11,11 +11,12 @@ import numpy as np
 
 from orbitkv.events import commands
 from orbitkv.events.commands import Command
-from orbitkv.events.facts import BuffersFreed, PagesUnbound
-from orbitkv.events.outcomes import Refusal
+from orbitkv.events.facts import BuffersFreed, PagesUnbound, PagesUnused
+from orbitkv.events.outcomes import Refusal, Unused
 from orbitkv.events.record import Record
-from orbitkv.manager.kernel import leases, maintenance, queries, reads, saves, sessions, writes
+from orbitkv.manager.kernel import hints, leases, maintenance, queries, reads, saves, sessions, writes
 from orbitkv.manager.kernel.answering import answer_if_complete, settle_reservation
+from orbitkv.manager.kernel.apply_hints import pending_among
 from orbitkv.manager.kernel.columns import pack
 from orbitkv.manager.kernel.granting import grant_waiting
 from orbitkv.manager.kernel.state import State
@@ -51,6 +52,10 @@ def _dispatch(turn: Turn, command: Command) -> None:
     match command:
         case commands.SubmitQuery():
             queries.submit_query(turn, command)
+        case commands.WarmPrefix():
+            hints.warm_prefix(turn, command)
+        case commands.CancelHint():
+            hints.cancel_hint(turn, command)
         case commands.PollQuery():
             queries.poll_query(turn, command)
         case commands.CancelQuery():
@@ -109,7 +114,7 @@ def _settle(turn: Turn) -> None:
         if turn.released:
             _free_buffers(turn)
         if turn.answerable:
-            _each(turn, turn.answerable, answer_if_complete)
+            _each(turn, turn.answerable, _conclude)
         elif turn.reservations:
             _each(turn, turn.reservations, settle_reservation)
         elif turn.budget_freed:
@@ -118,7 +123,7 @@ def _settle(turn: Turn) -> None:
                 grant_waiting(turn)
         elif turn.reads_wanted:
             turn.reads_wanted = False
-            if turn.state.read_queue:
+            if turn.state.read_queue or turn.state.warm_queue:
                 reads.pump_reads(turn)
         elif turn.writes_wanted:
             turn.writes_wanted = False
@@ -140,6 +145,14 @@ def _each(turn: Turn, numbers: dict[int, None], rule: Callable[[Turn, int], None
         rule(turn, number)
 
 
+def _conclude(turn: Turn, number: int) -> None:
+    """An operation may have all it waits for."""
+    if number in turn.state.hints:
+        hints.end_if_prepared(turn, number)
+    else:
+        answer_if_complete(turn, number)
+
+
 def _free_buffers(turn: Turn) -> None:
     """Free buffers that are neither indexed, held nor busy."""
     table = turn.state.buffers
@@ -150,6 +163,9 @@ def _free_buffers(turn: Turn) -> None:
         if not len(loose):
             continue
         loose = np.unique(loose)
+        unused = pending_among(turn.state, loose[table.holds[loose] == 0])
+        if len(unused):
+            turn.emit(PagesUnused(pack(unused), Unused.REPLACED))
         loose = loose[(table.page[loose] >= 0) & (table.holds[loose] == 0) & (table.busy[loose] == 0)]
         if len(loose):
             turn.loosened.append(table.page[loose])

@@ -29,7 +29,6 @@ from orbitkv.events.effects import (
     SealPages,
     WritePages,
 )
-from orbitkv.events.outcomes import Origin
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel.columns import unpack, unpack_wide
 from orbitkv.manager.kernel.effects import effects_of
@@ -94,7 +93,7 @@ class Executor:
 
     def _page_reads(self, effect: ReadPages) -> list[PageRead]:
         columns = (unpack(column).tolist() for column in (effect.reads, effect.buffers, effect.slots))
-        foreground = effect.origin is Origin.DEMAND
+        foreground = effect.foreground
         return [
             page_read(self.state, read, buffer, slot, foreground=foreground)
             for read, buffer, slot in zip(*columns, strict=True)
