@@ -157,6 +157,16 @@ def machine() -> dict[str, object]:
     }
 
 
+def medium(path: Path) -> str:
+    """The file system that `path` lies on, and the device below it."""
+    best, words = "", "unknown"
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        device, mount, kind = line.split()[:3]
+        if path.resolve().is_relative_to(mount) and len(mount) >= len(best):
+            best, words = mount, f"{kind} on {device}"
+    return words
+
+
 def give_up(what: str, why: str, mend: str) -> NoReturn:
     """End a bench that cannot run here, in three sentences and without a traceback."""
     sys.exit(f"{what}. {why}. {mend}.")

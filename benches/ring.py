@@ -18,7 +18,7 @@ from pathlib import Path
 
 import attrs
 
-from benches.common import Arm, Goal, Report, Rounds, interleave, table
+from benches.common import Arm, Goal, Report, Rounds, interleave, medium, table
 from benches.ring_arms import (
     WINDOW_BYTES,
     Field,
@@ -29,6 +29,7 @@ from benches.ring_arms import (
     through_store,
     through_to_thread,
 )
+from orbitkv.io.memory import MemoryPool
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SIZES = {"256 KiB": 256 * KIB, "2.25 MiB": 2304 * KIB, "9 MiB": 9 * MIB}
@@ -60,9 +61,7 @@ def arms(field: Field, program: Path) -> dict[str, Arm]:
     }
 
 
-def run(effort: Effort, directory: Path, report: Report) -> None:
-    places_bytes = 2 * WINDOW_BYTES + max(SIZES.values())
-    pool = huge_pool(places_bytes)
+def run(effort: Effort, directory: Path, pool: MemoryPool, report: Report) -> None:
     with tempfile.TemporaryDirectory(prefix="orbitkv-bench-", dir=directory) as place:
         program = build_control(Path(place))
         for name, payload_bytes in SIZES.items():
@@ -117,11 +116,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         effort = Effort(3, GIB // 2, GIB // 2)
     if chosen.rounds:
         effort = attrs.evolve(effort, rounds=chosen.rounds)
-    report = Report(
-        "Random page reads, O_DIRECT, 32 MiB in flight",
-        {"file": f"{effort.file_bytes >> 20} MiB below {chosen.directory}", "rounds": effort.rounds},
-    )
-    run(effort, chosen.directory, report)
+    pool = huge_pool(2 * WINDOW_BYTES + max(SIZES.values()))
+    conditions = {
+        "file": f"{effort.file_bytes >> 20} MiB, {medium(chosen.directory)}, io_uring and O_DIRECT",
+        "pool": f"{pool.huge_bytes() >> 20} of {pool.pool_bytes >> 20} MiB in pages of 2 MiB",
+        "rounds": effort.rounds,
+    }
+    report = Report("Random page reads, 32 MiB in flight", conditions)
+    run(effort, chosen.directory, pool, report)
     report.finish(chosen.json)
 
 

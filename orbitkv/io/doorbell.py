@@ -23,8 +23,9 @@ class Doorbell:
         """From any thread, after the thing to collect has been put down."""
         with self._lock:
             if not self._rung:
-                os.eventfd_write(self._descriptor, 1)
+                # The flag first: the write lets go of the GIL, and the loop that it wakes looks at the flag.
                 self._rung = True
+                os.eventfd_write(self._descriptor, 1)
 
     def answer(self) -> None:
         """From the collecting thread, before it collects: what is put down later rings again."""

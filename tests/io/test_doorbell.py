@@ -1,8 +1,11 @@
 """The doorbell never loses a ring, whichever way its two ends interleave."""
 
+import os
 import select
 import threading
 from collections import deque
+
+import pytest
 
 from orbitkv.io.doorbell import Doorbell
 
@@ -22,6 +25,16 @@ def test_it_is_readable_from_the_ring_to_the_answer() -> None:
     doorbell.answer()
     doorbell.ring()
     assert is_readable(doorbell)
+    doorbell.close()
+
+
+def test_the_flag_is_up_before_the_loop_can_wake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the woken loop sees no ring to answer and wakes again and again until the ringer runs on."""
+    doorbell, seen = Doorbell(), []
+    write = os.eventfd_write
+    monkeypatch.setattr(os, "eventfd_write", lambda *to: (seen.append(doorbell._rung), write(*to)))
+    doorbell.ring()
+    assert seen == [True]
     doorbell.close()
 
 
