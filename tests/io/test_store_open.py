@@ -2,10 +2,12 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -200,17 +202,24 @@ def test_a_path_of_another_user_is_named() -> None:
     assert "set ssd_path" in ran.stdout
 
 
+@contextmanager
+def mounted(*what: str) -> Iterator[Path]:
+    """Mounted outside pytest's own folders, which later runs of pytest sweep."""
+    with tempfile.TemporaryDirectory(prefix="orbitkv-test-disk-") as place:
+        if subprocess.run(["mount", *what, place], capture_output=True, check=False).returncode:
+            pytest.skip("needs the right to mount")
+        try:
+            yield Path(place)
+        finally:
+            subprocess.run(["umount", "--lazy", place], check=True)
+
+
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk() -> Iterator[Path]:
     """A file system with room for three segments and the directory."""
     size_bytes = 3 * SEGMENT + (256 << 10)
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(mount)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount")
-    yield mount
-    subprocess.run(["umount", "--lazy", str(mount)], check=True)
+    with mounted("-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs") as disk:
+        yield disk
 
 
 @NEEDS_ROOT
@@ -234,16 +243,15 @@ def test_a_full_disk_is_a_clear_error_of_the_one_segment(small_disk: Path) -> No
 @pytest.fixture
 def ext4_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system that, unlike tmpfs, keeps what a failed allocation has taken before it failed."""
-    image, mount = tmp_path / "image", tmp_path / "ext4"
-    mount.mkdir()
+    image = tmp_path / "image"
     with image.open("wb") as file:
         file.truncate(8 << 20)
     make = ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", str(image)]
-    for command in (make, ["mount", "-o", "loop", str(image), str(mount)]):
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("needs the right to mount, loop devices and mkfs.ext4")
-    yield mount
-    subprocess.run(["umount", "--lazy", str(mount)], check=True)
+    if shutil.which(make[0]) is None:
+        pytest.skip("needs mkfs.ext4")
+    subprocess.run(make, check=True)
+    with mounted("-o", "loop", str(image)) as disk:
+        yield disk
 
 
 @NEEDS_ROOT
