@@ -114,6 +114,11 @@ class Config:
         derived(lambda config: config.query_budget_bytes),
         bytes_between(1, 16 * TIB),
     )
+    speculative_divisor: int = _memory(
+        "Hints may hold this part of each budget reserved: 4 is a quarter, rounded down.",
+        4,
+        count_between(1, 1 << 20),
+    )
     demand_prefix_cut: bool = _memory(
         "Answer a query larger than its budget with the longest prefix that fits, instead of with no hit.",
         False,
@@ -165,6 +170,10 @@ class Config:
     operations_max: int = _quota(
         "Most open queries in all; more are answered busy.", 1024, count_between(1, 1 << 20)
     )
+    hints_per_session_max: int = _quota(
+        "Most open hints of one connection, within its operations.", 16, count_between(0, 65536)
+    )
+    hints_max: int = _quota("Most open hints in all, within all operations.", 128, count_between(0, 1 << 20))
     query_keys_max: int = _quota("Most page keys of one query.", 4096, count_between(1, 1 << 20))
     decisions_remembered_max: int = _quota(
         "Answers without a lease that are kept so that an engine's other ranks get the same one.",
@@ -182,6 +191,11 @@ class Config:
     )
     demand_lifetime: Seconds = _quota(
         "How long a query may wait for its answer.", 60.0, seconds_between(0.001, DAY)
+    )
+    hint_lifetime: Seconds = _quota(
+        "How long a hint may prepare pages before its request must have been scheduled.",
+        5.0,
+        seconds_between(0.001, DAY),
     )
     lease_lifetime: Seconds = _quota(
         "How long the pages of an answer are promised; a copy that has begun keeps them longer.",

@@ -53,7 +53,7 @@ def test_the_ssd_is_whole_segments() -> None:
 
 @pytest.mark.parametrize(
     ("pool_mib", "superblock_mib"),
-    [(16, 16), (40, 20), (100, 20), (74, 18), (1024, 16), (2048, 32), (4096, 64), (1 << 20, 64)],
+    [(16, 16), (40, 20), (100, 20), (74, 18), (512, 32), (1024, 64), (4096, 64), (1 << 20, 64)],
 )
 def test_superblock_by_the_size_of_the_pool(pool_mib: int, superblock_mib: int) -> None:
     assert Config(pool_bytes=pool_mib * MIB).superblock_bytes == superblock_mib * MIB
