@@ -29,9 +29,9 @@ from orbitkv.io.wire import MESSAGE_BYTES_MAX
 from orbitkv.manager.kernel.snapshot import snapshot
 from orbitkv.manager.kernel.state import new_state
 from orbitkv.manager.kernel.step import KERNEL_REVISION
-from orbitkv.manager.ports import StoreInfo
+from orbitkv.manager.ports import JournalFull, StoreInfo
 from orbitkv.manager.shell.health import Health
-from orbitkv.manager.shell.loop import Loop
+from orbitkv.manager.shell.loop import LogExhausted, Loop
 from orbitkv.manager.shell.recovery import UnreadablePredecessor, close_predecessor
 from orbitkv.manager.shell.start import NO_STORE, next_incarnation, start_incarnation
 from orbitkv.serve.saying import complain
@@ -65,7 +65,7 @@ def open_all(config: Config, stack: AsyncExitStack, stopping: Stopping, health: 
     stack.callback(pool.close)
     store = _open_store(config, pool)
     if store is not None:
-        stack.push_async_callback(store.aclose)
+        stack.push_async_callback(_close_store, store)
     _close_old_chain(directory, health)
     loop = _begin(config, directory, store, stack)
     return Opened(listener, pool, store, loop, store.info if store is not None else NO_STORE)
@@ -159,8 +159,28 @@ def _begin(config: Config, directory: LogDirectory, store: SsdStore | None, stac
             lag_bytes_max=2 * config.log_lag_bytes_max,
         ),
     )
-    stack.push_async_callback(journal.aclose)
+    stack.push_async_callback(_close_journal, journal)
     loop = Loop(state, journal, clock)
     io = store.info if store is not None else NO_STORE
     start_incarnation(loop, incarnation, config.kernel_config(), io, this_host(), recovered)
     return loop
+
+
+# --- closing ------------------------------------------------------------------------------------------
+
+
+async def _close_store(store: SsdStore) -> None:
+    try:
+        await store.aclose()
+    except OSError as error:
+        complain(f"the SSD could not be flushed ({error}): pages written last may not be found again")
+
+
+async def _close_journal(journal: FileJournal) -> None:
+    try:
+        await journal.aclose()
+    except JournalFull as full:
+        raise LogExhausted(
+            f"the last records are not in the log: {full}. Free space on its disk; "
+            "the next start closes its chain"
+        ) from full

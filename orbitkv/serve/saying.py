@@ -6,6 +6,7 @@ Nothing that happens to its output may happen to the manager: who read it may be
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import TextIO
 
 from orbitkv import __version__
@@ -17,7 +18,7 @@ from orbitkv.io.http import EndpointError
 from orbitkv.io.listener import ListenError
 from orbitkv.manager.kernel.state import State
 from orbitkv.manager.ports import StoreInfo
-from orbitkv.manager.shell.loop import FailStop
+from orbitkv.manager.shell.loop import FailStop, LogExhausted
 from orbitkv.manager.shell.status import ssd_pages
 
 _MISTAKES = (ConfigError, EndpointError, ListenError, LogError, StoreError)
@@ -63,16 +64,27 @@ def is_mistake(error: BaseException) -> bool:
 
 
 def tell_fault(error: Exception) -> None:
-    """Where in the code it happened, because it is a fault of the manager's; then in a sentence."""
-    try:
-        traceback.print_exception(error)
-    except OSError:
-        pass
-    for stop in _fail_stops(error):
-        complain(f"stopped: {stop}")
+    """Why it stopped, in a sentence; before that, for a fault of its own, where in the code."""
+    causes = list(_leaves(error))
+    if not all(isinstance(cause, LogExhausted) for cause in causes):
+        try:
+            traceback.print_exception(error)
+        except OSError:
+            pass
+    for cause in causes:
+        if isinstance(cause, FailStop):
+            complain(f"stopped: {cause}")
+        else:
+            complain(
+                f"stopped by a fault of its own ({type(cause).__name__}: {cause}). The log is intact: "
+                "keep it with the lines above for whoever mends this. "
+                "Start again to go on with the pages on the SSD"
+            )
 
 
-def _fail_stops(error: BaseException) -> list[FailStop]:
+def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        return [stop for part in error.exceptions for stop in _fail_stops(part)]
-    return [error] if isinstance(error, FailStop) else []
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error

@@ -29,6 +29,7 @@ def test_a_signal_drains_and_leaves_nothing(tmp_path: Path, number: signal.Signa
         assert manager.recovered_pages == 20, "what was queued for the SSD was written before it left"
 
 
+@pytest.mark.slow
 def test_signals_at_random_moments(tmp_path: Path) -> None:
     """From before it has opened anything until it is in full work."""
     moments = random.Random(20240607)
@@ -48,6 +49,7 @@ def test_signals_at_random_moments(tmp_path: Path) -> None:
     place.verify()
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_middle_of_work(tmp_path: Path) -> None:
     moments = random.Random(7)
     place = Place(tmp_path)

@@ -120,6 +120,29 @@ def test_a_log_disk_that_is_full_stops_admission_until_it_has_room(tmp_path: Pat
     assert "verify: ok" in place.verify()
 
 
+def test_a_stop_while_the_log_disk_is_full_says_what_is_lost(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with place.manager() as manager, place.client() as client:
+        save(client, range(5))
+        until(lambda: place.pages_on_ssd() == 5)
+        written = sum(path.stat().st_size for path in place.log.glob("*.orbitlog"))
+        limits = resource.prlimit(manager.process.pid, resource.RLIMIT_FSIZE)
+        # The page file is longer than this already: only what grows is concerned.
+        resource.prlimit(manager.process.pid, resource.RLIMIT_FSIZE, (written, limits[1]))
+        numbers = iter(range(10_000))
+        until(lambda: _is_stopped(place, client, next(numbers)))
+        manager.process.terminate()
+        _, said = manager.process.communicate(timeout=PATIENCE_S)
+        assert manager.process.returncode == 70
+        assert "the last records are not in the log" in said
+        assert "Traceback" not in said
+    assert place.leftovers() == set()
+    with place.manager() as manager, place.client() as client:
+        assert restore(client, range(5), "after") == 5
+        manager.stop()
+    assert "verify: ok" in place.verify()
+
+
 def _is_stopped(place: Place, client: CacheManagerClient, number: int) -> bool:
     """Asking writes the log, and so finds out that it cannot be written."""
     ask(client, range(5), f"probe {number}")

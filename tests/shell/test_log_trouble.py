@@ -80,6 +80,8 @@ def test_one_decision_for_all_ranks_whatever_the_log_does_in_between() -> None:
         world.journal.resume()
         late = await engine.query([1], request="asked meanwhile")
         assert late.status == wire.QueryStatus.MISSED
+        revised = await engine.query([1], request="asked meanwhile", revision=1)
+        assert revised.status == wire.QueryStatus.READY, "another question, another answer"
 
     play(story)
 

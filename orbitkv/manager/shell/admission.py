@@ -13,8 +13,8 @@ from orbitkv.manager.ports import Journal
 
 UNLOGGED_REMEMBERED_MAX = 4096
 
-RequestKey = tuple[int, str, int]
-"""(instance, request, attempt)"""
+RequestKey = tuple[int, str, int, int]
+"""(instance, request, attempt, revision)"""
 
 
 @attrs.define(slots=True)

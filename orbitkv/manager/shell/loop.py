@@ -39,6 +39,10 @@ class FailStop(Exception):
     """
 
 
+class LogExhausted(FailStop):
+    """The log can take no more. Nothing is broken, and the message says what the operator can do."""
+
+
 class Question(ABC):
     """A client's request. It becomes a command only when its turn comes, because the page numbers that
     its keys resolve to may change with every record before it."""
@@ -144,7 +148,7 @@ class Loop:
         try:
             self.journal.append(records[0].seq, records[-1].seq, payload)
         except JournalFull as full:
-            raise FailStop(
+            raise LogExhausted(
                 f"the log takes no more: {full}. Free space on the log's disk, or raise log_lag_bytes_max, "
                 "and start again: the pages on the SSD are found again"
             ) from full

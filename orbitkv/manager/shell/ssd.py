@@ -17,7 +17,7 @@ from orbitkv.manager.kernel.columns import unpack
 from orbitkv.manager.kernel.state import State
 from orbitkv.manager.ports import Journal, JournalFull, PageStore, PageWrite, WriteDone
 from orbitkv.manager.shell.health import Health
-from orbitkv.manager.shell.loop import FailStop
+from orbitkv.manager.shell.loop import LogExhausted
 from orbitkv.manager.shell.places import page_write
 from orbitkv.manager.shell.reports import Reports
 
@@ -100,7 +100,7 @@ class SsdLane:
         try:
             await self.journal.written(seq)
         except JournalFull as full:
-            raise FailStop(f"the log takes no more: {full}") from full
+            raise LogExhausted(f"the log takes no more: {full}") from full
 
     def _carry_out(self, chore: SsdChore) -> list[Command]:
         assert self.store is not None, "the kernel changes the SSD only if there is one"

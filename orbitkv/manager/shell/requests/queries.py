@@ -116,10 +116,12 @@ class AskedQuery(Asked[wire.SubmitQuery]):
         session = state.sessions.get(self.session)
         if session is None or session.instance < 0:
             return False
-        key: RequestKey = (session.instance, self.message.request, self.message.attempt)
+        message = self.message
+        key: RequestKey = (session.instance, message.request, message.attempt, message.revision)
         if admission.was_missed_unlogged(key):
             return True
-        if find_operation(state, self.session, key[1], key[2]) is not None or not admission.stopped:
+        known = find_operation(state, self.session, message.request, message.attempt)
+        if known is not None or not admission.stopped:
             return False
         admission.miss_unlogged(key)
         return True
