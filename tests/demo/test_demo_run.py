@@ -78,6 +78,7 @@ def test_a_short_run_serves_everything_and_proves_it(tmp_path: Path) -> None:
     assert leftovers(out, tmp_path / "temporary") == []
 
 
+@pytest.mark.slow
 def test_people_are_shown_the_factor_and_a_table(tmp_path: Path) -> None:
     environ = environment(tmp_path / "temporary")
     process = start(tmp_path / "out", environ, *SMALL, "--engines", "1", "--ranks", "1")
@@ -105,11 +106,35 @@ def test_the_published_trace_hits_in_dram_and_on_the_ssd(tmp_path: Path, mooncak
     assert summary["restored_bytes"] > 100 << 20
 
 
+@pytest.mark.slow
+def test_what_the_manager_refuses_is_told_with_its_words(tmp_path: Path) -> None:
+    environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
+    process = start(out, environ, "--pool", "1MiB", "--json")
+    said, complained = process.communicate(timeout=60)
+    assert (process.returncode, said) == (2, "")
+    assert "The manager did not end as it should (status 2)" in complained
+    assert "pool_bytes" in complained
+    assert "Traceback" not in complained
+    assert gone(environ) == []
+    assert leftovers(out, tmp_path / "temporary") == []
+
+
 # --- the way out --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seconds", [0.4, 0.8, 1.3, 2.0, 3.5])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+SLOW = pytest.mark.slow
+MOMENTS = [
+    (signal.SIGINT, 1.3),
+    (signal.SIGTERM, 2.5),
+    *(
+        pytest.param(number, seconds, marks=SLOW)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for seconds in (0.2, 0.4, 0.6, 0.8, 1.0, 1.6, 2.0, 4.0)
+    ),
+]
+
+
+@pytest.mark.parametrize(("number", "seconds"), MOMENTS)
 def test_an_interrupt_at_any_moment_leaves_nothing(
     tmp_path: Path, number: signal.Signals, seconds: float
 ) -> None:
@@ -127,6 +152,7 @@ def test_an_interrupt_at_any_moment_leaves_nothing(
     assert process.returncode in {128 + number, -number, 1}, complained
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_does_not_cut_the_orderly_end_short(tmp_path: Path) -> None:
     environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
     process = start(out, environ, *LONG)
@@ -140,6 +166,7 @@ def test_a_second_interrupt_does_not_cut_the_orderly_end_short(tmp_path: Path) -
     assert leftovers(out, tmp_path / "temporary") == []
 
 
+@pytest.mark.slow
 def test_the_log_of_an_interrupted_run_verifies(tmp_path: Path) -> None:
     environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
     process = start(out, environ, *LONG)
@@ -155,6 +182,7 @@ def test_the_log_of_an_interrupted_run_verifies(tmp_path: Path) -> None:
     assert verified.returncode == 0, verified.stdout
 
 
+@pytest.mark.slow
 def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
     """Nobody can remove files after SIGKILL; processes and shared memory go all the same."""
     environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
@@ -167,7 +195,10 @@ def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("victim", "word"),
-    [("rank_process", "A rank of the engine failed"), ("serve", "The manager did not end")],
+    [
+        ("rank_process", "A rank of the engine failed"),
+        pytest.param("serve", "The manager did not end", marks=SLOW),
+    ],
 )
 def test_a_part_that_dies_ends_the_run_with_its_name(tmp_path: Path, victim: str, word: str) -> None:
     environ, out = environment(tmp_path / "temporary"), tmp_path / "out"

@@ -73,11 +73,10 @@ class SchedulerProcess:
             deadline_ns = self._scheduler.turn(time.monotonic_ns())
             if self._draining and self._scheduler.idle:
                 return self._finish()
-            self._tell_progress(time.monotonic_ns())
-            self._wait(deadline_ns)
+            self._wait(self._tell_progress(time.monotonic_ns(), deadline_ns))
 
     def _finish(self) -> None:
-        self._tell_progress(self._told_ns + PROGRESS_NS)
+        self._send_progress(time.monotonic_ns())
         self._ranks_left = len(self._ranks)
         self._tell_ranks(FinishRank())
         while self._ranks_left:
@@ -141,13 +140,23 @@ class SchedulerProcess:
             except LinkClosed:
                 raise _rank_failed("It takes no orders any more.") from None
 
-    def _tell_progress(self, now_ns: int) -> None:
+    def _tell_progress(self, now_ns: int, deadline_ns: int | None) -> int | None:
+        """Tell it if there is something to tell and the last time is long enough ago.
+
+        Returns the deadline, earlier if something is left to tell.
+        """
+        due_ns = self._told_ns + PROGRESS_NS
+        if not self._scheduler.first_tokens_us and self._scheduler.report.completed == self._told_completed:
+            return deadline_ns
+        if now_ns < due_ns:
+            return due_ns if deadline_ns is None else min(due_ns, deadline_ns)
+        self._send_progress(now_ns)
+        return deadline_ns
+
+    def _send_progress(self, now_ns: int) -> None:
         completed = self._scheduler.report.completed
-        first_tokens = self._scheduler.first_tokens_us
-        if now_ns - self._told_ns < PROGRESS_NS or not (first_tokens or completed != self._told_completed):
-            return
-        self._front.send(Progress(tuple(first_tokens), completed))
-        first_tokens.clear()
+        self._front.send(Progress(tuple(self._scheduler.first_tokens_us), completed))
+        self._scheduler.first_tokens_us.clear()
         self._told_ns, self._told_completed = now_ns, completed
 
 
