@@ -7,6 +7,8 @@ from orbitkv.events.outcomes import PageClass
 from orbitkv.manager.kernel.columns import unpack, unpack_wide
 from orbitkv.manager.kernel.state import State
 
+_NS_PER_US = 1000
+
 
 def pages_bound(state: State, event: facts.PagesBound) -> None:
     state.pages.bind(event.space, unpack(event.pages), event.keys)
@@ -77,8 +79,10 @@ def pages_evicted(state: State, event: facts.PagesEvicted) -> None:
         table.queues[number].trim(table)
     for buffer in buffers.tolist() if state.write_queue else ():
         assert buffer not in state.write_queue, "its write was dropped first"
-    key = (int(event.page_class), int(event.reason))
-    state.totals.evictions[key] = state.totals.evictions.get(key, 0) + len(buffers)
+    totals, key = state.totals, (int(event.page_class), int(event.reason))
+    totals.evictions[key] = totals.evictions.get(key, 0) + len(buffers)
+    stayed_us = int(((state.at_ns - table.landed_ns[buffers]) // _NS_PER_US).sum())
+    totals.residence_us[event.reason] = totals.residence_us.get(event.reason, 0) + stayed_us
 
 
 def allocation_failed(state: State, event: facts.AllocationFailed) -> None:

@@ -65,6 +65,8 @@ def slices_filled(state: State, event: facts.SlicesFilled) -> None:
         save.filled[event.rank] = None
         layout = state.instances[save.instance].groups[save.group]
         state.totals.save_bytes += sum(piece.padded_bytes for piece in layout.fills[event.rank])
+    state.totals.copies += len(buffers)
+    state.totals.copy_us += event.elapsed_us
 
 
 def copies_lost(state: State, event: facts.CopiesLost) -> None:

@@ -273,6 +273,11 @@ class Totals:
     """Footprint x time from landing to the first restore."""
     unused_wait_kib_us: int = 0
     stale_completions: int = 0
+    residence_us: dict[int, int] = attrs.field(factory=dict)
+    """Eviction reason -> time from becoming findable in DRAM to the eviction, summed over pages."""
+    copies: int = 0
+    """Slices of pages copied out of staging windows, per rank."""
+    copy_us: int = 0
 
 
 @attrs.define(slots=True, repr=False)
