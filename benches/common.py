@@ -2,7 +2,7 @@
 
 Shared machines drift by tens of percent within minutes. So the arms of a comparison take turns within
 one run, in a new order each round, and an arm is compared with its baseline round by round. The null
-run is the baseline against itself: how far from 1 it lands is how much of a difference means nothing.
+run is the baseline against itself: as wide as its ratios scatter, a difference means nothing.
 
 A goal that is missed is printed as missed; benches do not fail on figures, only on wrong results.
 """
@@ -64,8 +64,9 @@ class Rounds:
         return Spread.of([mine[figure] / theirs[figure] for mine, theirs in rounds])
 
     def null_spread(self, null: str, baseline: str, figure: str) -> float:
-        """How far from 1 the baseline's second arm lands: a difference within it means nothing."""
-        return abs(self.ratio(null, baseline, figure).median - 1.0)
+        """Half the range between the quartiles of the null run's ratios: less than that means nothing."""
+        ratio = self.ratio(null, baseline, figure)
+        return (ratio.high - ratio.low) / 2
 
 
 def interleave(arms: Mapping[str, Arm], *, rounds: int, seed: int = 1) -> Rounds:
@@ -104,7 +105,7 @@ class Report:
 
     def __init__(self, title: str, conditions: Mapping[str, object]) -> None:
         self._title = title
-        self._conditions = {**machine(), **conditions}
+        self._conditions: dict[str, object] = {**machine(), **conditions, "load before": load()}
         self._tables: list[Table] = []
         self._goals: list[Goal] = []
         self._figures: dict[str, Any] = {}
@@ -119,6 +120,7 @@ class Report:
 
     def finish(self, json_path: Path | None) -> None:
         console = Console() if sys.stdout.isatty() else Console(width=PRINTED_COLUMNS)
+        self._conditions["load after"] = load()
         console.print(self._title, style="bold")
         for name, value in self._conditions.items():
             console.print(f"  {name}: {value}", highlight=False)
@@ -153,8 +155,12 @@ def machine() -> dict[str, object]:
         "processor": f"{_processor()} x {os.cpu_count()}",
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "load before": " ".join(f"{load:.1f}" for load in os.getloadavg()),
     }
+
+
+def load() -> str:
+    """Runnable processes, on average over one and five minutes: beyond the processors, figures are noise."""
+    return " ".join(f"{average:.1f}" for average in os.getloadavg()[:2])
 
 
 def medium(path: Path) -> str:

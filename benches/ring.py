@@ -1,6 +1,6 @@
 """The store's read path against a C io_uring loop that also hashes, and against `to_thread` preadv.
 
-    python -m benches.ring [--quick] [--rounds N] [--directory DIR] [--json FILE]
+    python -m benches.ring [--quick] [--size SIZE] [--rounds N] [--directory DIR] [--json FILE]
 
 Random reads of whole page images, O_DIRECT, into a pool of 2 MiB pages, 32 MiB in flight at the device.
 Per image size: throughput, processor time per page, each arm's ratio to the C control of the same round,
@@ -61,13 +61,13 @@ def arms(field: Field, program: Path) -> dict[str, Arm]:
     }
 
 
-def run(effort: Effort, directory: Path, pool: MemoryPool, report: Report) -> None:
+def run(sizes: Sequence[str], effort: Effort, directory: Path, pool: MemoryPool, report: Report) -> None:
     with tempfile.TemporaryDirectory(prefix="orbitkv-bench-", dir=directory) as place:
         program = build_control(Path(place))
-        for name, payload_bytes in SIZES.items():
+        for name in sizes:
             with tempfile.TemporaryDirectory(dir=place) as store_path:
                 path = Path(store_path)
-                field = lay_out(path, pool.view, payload_bytes, effort.file_bytes, effort.run_bytes)
+                field = lay_out(path, pool.view, SIZES[name], effort.file_bytes, effort.run_bytes)
                 rounds = interleave(arms(field, program), rounds=effort.rounds)
             add_results(report, name, rounds)
 
@@ -107,6 +107,7 @@ def add_goals(report: Report, size: str, rounds: Rounds) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="The store's read path against C and against threads.")
     parser.add_argument("--quick", action="store_true", help="small files, three rounds: for trying it out")
+    parser.add_argument("--size", choices=SIZES, action="append", help="only this size; may be repeated")
     parser.add_argument("--rounds", type=int, default=0, help="interleaved rounds (default 9, quick 3)")
     parser.add_argument("--directory", type=Path, default=Path.cwd(), help="where the page files go")
     parser.add_argument("--json", type=Path, default=None, help="write the figures to this file as well")
@@ -123,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "rounds": effort.rounds,
     }
     report = Report("Random page reads, 32 MiB in flight", conditions)
-    run(effort, chosen.directory, pool, report)
+    run(chosen.size or list(SIZES), effort, chosen.directory, pool, report)
     report.finish(chosen.json)
 
 
