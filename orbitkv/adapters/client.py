@@ -21,7 +21,6 @@ from orbitkv.adapters.client_errors import (
     CallTimedOut,
     ConnectionLost,
     LimitExceeded,
-    ManagerUnavailable,
     OrbitError,
     RequestRefused,
 )
@@ -92,9 +91,10 @@ class CacheManagerClient:
     # --- being known ----------------------------------------------------------------------------------
 
     def register(self) -> Registration:
-        """Make this rank known. Waits up to `timeout_s` for a manager to answer; not for other ranks.
+        """Make this rank known. Waits up to `timeout_s` for a manager, and for a rank that another process
+        still holds (a predecessor that is about to end); not for the other ranks.
 
-        Raises RequestRefused when the manager does not take it (another geometry, the rank occupied).
+        Raises RequestRefused when the manager does not take it, for example for another geometry.
         """
         session = self._session
         deadline = time.monotonic() + session.timeout_s
@@ -108,8 +108,8 @@ class CacheManagerClient:
                     session.retry_now()
                     session.live()
                     return self._read_registration()
-            except (ManagerUnavailable, ConnectionLost):
-                if time.monotonic() + pause > deadline:
+            except OrbitError as error:
+                if not error.retry_helps or time.monotonic() + pause > deadline:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, BACKOFF_LAST_SECONDS)

@@ -202,7 +202,7 @@ def test_nothing_leaks_over_many_connections(socket_path: Path, descriptors: Non
 
 def test_a_flood_gets_one_turn_in_each_round_like_everybody(socket_path: Path) -> None:
     async def main() -> None:
-        channel = make_channel(socket_path)
+        channel = make_channel(socket_path, limits=ChannelLimits(batch_messages_max=64))
         clients = [RawClient(socket_path) for _ in range(5)]
         sessions = [await connect(channel, client) for client in clients]
         for _ in range(100):

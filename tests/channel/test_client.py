@@ -1,5 +1,6 @@
 """The client against a manager that answers as it should, and as it should not."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -391,6 +392,42 @@ def test_without_a_manager_calls_fail_at_once(socket_path: Path, descriptors: No
         assert not client.tend()
         assert not client.report_stage("request", 0, "queued")
     assert time.monotonic() - started < 1
+
+
+def test_registering_waits_for_a_predecessor_to_end(socket_path: Path, descriptors: None) -> None:
+    refused = 0
+
+    def occupied(request: Request) -> wire.Reply | None:
+        nonlocal refused
+        if not isinstance(request.message, wire.RegisterRank) or refused == 2:
+            return None
+        refused += 1
+        os.close(request.descriptor)
+        reason = Refusal.RANK_OCCUPIED
+        return wire.ErrorReply(request.message.call, reason, reason.name, "Process 9 holds it.", True)
+
+    with StubManager(socket_path) as manager, make_client(socket_path) as client:
+        manager.hook = occupied
+        assert client.register().sealed
+        assert refused == 2
+
+
+def test_a_registration_that_cannot_succeed_fails_at_once(socket_path: Path, descriptors: None) -> None:
+    def mismatch(request: Request) -> wire.Reply | None:
+        if not isinstance(request.message, wire.RegisterRank):
+            return None
+        os.close(request.descriptor)
+        reason = Refusal.MISMATCH
+        return wire.ErrorReply(request.message.call, reason, reason.name, "Rank 1 says otherwise.", False)
+
+    with StubManager(socket_path) as manager, make_client(socket_path) as client:
+        manager.hook = mismatch
+        with pytest.raises(RequestRefused, match="Rank 1 says otherwise"):
+            client.register()
+        # Nor does any later call hide it.
+        with pytest.raises(RequestRefused, match="Rank 1 says otherwise"):
+            client.query("request", 0, [part(KEYS[0])])
+        assert len(_messages(manager, wire.RegisterRank)) == 1
 
 
 def test_registering_waits_for_a_manager_but_not_for_ever(socket_path: Path) -> None:
