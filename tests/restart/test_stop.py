@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orbitkv.adapters.client_errors import OrbitError
+from orbitkv.adapters.operator import OperatorClient
 from tests.restart.managers import PATIENCE_S, ROOT, Place, ask, restore, save, until
 
 
@@ -116,9 +117,7 @@ def test_a_client_that_is_killed_while_it_copies_gives_its_pages_back(tmp_path: 
 
 def test_a_broken_rule_stops_it_with_the_log_intact(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    story = f"""
-        import sys
-        from pathlib import Path
+    broken = """
         from orbitkv.events.commands import DropDram
         from orbitkv.manager.shell import loop
         honest = loop.step
@@ -126,19 +125,8 @@ def test_a_broken_rule_stops_it_with_the_log_intact(tmp_path: Path) -> None:
             assert not isinstance(command, DropDram), "the books do not balance"
             return honest(state, at_ns, command)
         loop.step = broken
-        from orbitkv.__main__ import main
-        sys.argv = ["orbitkv", *{place.command()[3:]!r}]
-        main()
     """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(story)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline()
+    process = _start_altered(place, broken)
     with place.client() as client:
         save(client, range(5))
         until(lambda: place.pages_on_ssd() == 5)
@@ -157,30 +145,19 @@ def test_a_broken_rule_stops_it_with_the_log_intact(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_leaves_at_once_and_takes_the_socket_along(tmp_path: Path) -> None:
-    """What it waits for never comes here: a drain that does not end."""
     place = Place(tmp_path)
-    story = f"""
-        import sys, trio
+    endless_drain = """
+        import trio
         from orbitkv.manager.shell.manager import Manager
         async def endless(self, timeout_s):
             print("draining", flush=True)
             await trio.sleep_forever()
         Manager.drain = endless
-        from orbitkv.__main__ import main
-        sys.argv = ["orbitkv", *{place.command()[3:]!r}]
-        main()
     """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(story)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
+    process = _start_altered(place, endless_drain)
     assert process.stdout is not None
-    assert process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    assert [process.stdout.readline() for _ in range(2)][-1] == "draining\n"
+    assert process.stdout.readline() == "draining\n"
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + signal.SIGINT
@@ -191,9 +168,50 @@ def test_a_second_signal_leaves_at_once_and_takes_the_socket_along(tmp_path: Pat
     place.verify()
 
 
-def _drop_dram(place: Place) -> None:
-    from orbitkv.adapters.operator import OperatorClient
+def test_a_device_that_never_answers_cannot_keep_it_from_leaving(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    endless_close = """
+        import trio
+        from orbitkv.io.store import SsdStore
+        from orbitkv.serve import stopping
+        async def endless(self):
+            with trio.CancelScope(shield=True):
+                await trio.sleep_forever()
+        SsdStore.aclose = endless
+        stopping.CLOSE_SECONDS_MAX = 0.2
+    """
+    process = _start_altered(place, endless_close)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 75
+    assert "a device hangs" in said
+    assert place.leftovers() == set()
+    assert "closed" in place.verify()
+    with place.manager() as manager:
+        manager.stop()
 
+
+def _start_altered(place: Place, alteration: str) -> "subprocess.Popen[str]":
+    """A manager of which something has been replaced; returns when it serves."""
+    run = f"""
+        import sys
+        from orbitkv.__main__ import main
+        sys.argv = ["orbitkv", *{place.command()[3:]!r}]
+        main()
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(alteration) + textwrap.dedent(run)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    assert all(process.stdout.readline() for _ in range(2)), "it did not start"
+    return process
+
+
+def _drop_dram(place: Place) -> None:
     operator = OperatorClient(place.socket)
     try:
         operator.drop_dram()

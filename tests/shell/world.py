@@ -164,6 +164,7 @@ class Client:
         window_bytes = staging_bytes if window_bytes is None else window_bytes
         if window_bytes:
             self.staging = os.memfd_create("staging", os.MFD_CLOEXEC)
+            self.world.windows.append(self.staging)
             os.ftruncate(self.staging, window_bytes)
             descriptor = os.dup(self.staging)
         fields: dict[str, Any] = {
@@ -247,7 +248,8 @@ class World:
     said: list[str]
     sessions: int = 0
     processes: int = 0
-    refused_pages: int = 0
+    windows: list[int] = attrs.Factory(list)
+    """Descriptors of staging windows, closed when the story ends."""
 
     @property
     def records(self) -> list[Record]:
@@ -321,5 +323,8 @@ def play(story: Callable[[World], Awaitable[None]], config: KernelConfig = CONFI
             await story(world)
             invariants.check(world.loop.state)
             nursery.cancel_scope.cancel()
+        await world.carrier.aclose()
+        for window in world.windows:
+            os.close(window)
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
