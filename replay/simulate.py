@@ -82,13 +82,18 @@ class Outcome:
 
 
 class Simulation:
-    """One run. `on_record(record)` sees every record, `write(frame)` its bytes, in order."""
+    """One run. `on_record(record)` sees every record, `write(frame)` its bytes, in order.
+
+    `careful`: also check that a command without a record left the state's digest as it was.
+    `renewed`: go on from the restored snapshot, wherever one is taken; the story must not change.
+    """
 
     def __init__(
         self,
         seed: int,
         *,
         careful: bool = False,
+        renewed: bool = False,
         crashes: bool = True,
         faults: Faults | None = None,
         on_record: Callable[[Record], None] | None = None,
@@ -103,6 +108,7 @@ class Simulation:
         self._frames: list[bytes] = []
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._careful = careful
+        self._renewed = renewed
         self._crashes = crashes
         self._on_record = on_record
         self._write = write
@@ -190,6 +196,8 @@ class Simulation:
         again = restore(snapshot(self.state))
         if digest(again) != digest(self.state):
             raise AssertionError("a state restored from its snapshot has another digest")
+        if self._renewed:
+            self.state = again
 
     def crash(self) -> None:
         """kill -9: fold the log from its bytes, close that chain, recover into a new incarnation."""

@@ -126,6 +126,8 @@ class Operation:
 
         Part by part up to the boundary; of a part with a trailing rule only its last pages.
         """
+        if not self.granted:
+            return []
         pages: list[int] = []
         start = 0
         for size, trailing, reach in zip(self.part_sizes, self.part_trailing, self.reach, strict=True):
@@ -205,6 +207,7 @@ class Books:
     shutting_down: bool = False
     closed: bool = False
     store_writable: bool = True
+    store_reason: str = ""
 
     sessions: dict[int, Session] = attrs.Factory(dict)
     processes_gone: set[int] = attrs.Factory(set)

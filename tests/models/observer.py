@@ -11,8 +11,8 @@ import attrs
 from orbitkv.events import commands, facts
 from orbitkv.events.record import Record
 from tests.models import leases, pages, queries, reads, rules, saves, sessions, slots
+from tests.models.accounts import ACCOUNTS
 from tests.models.books import Books, Handler
-from tests.models.columns import numbers
 from tests.models.story import BrokenRuleError, Story, require
 
 
@@ -25,6 +25,7 @@ def incarnation_closed(books: Books, event: facts.IncarnationClosed, record: Rec
     require(
         isinstance(record.cause, commands.CloseIncarnation), "a chain is closed by CloseIncarnation alone"
     )
+    require(not books.closed, "a chain is closed once")
     books.closed = True
 
 
@@ -89,31 +90,15 @@ class Observer:
         for index, event in enumerate(record.events):
             books.event_index = index
             HANDLERS[type(event)](books, event, record)
+        for account in ACCOUNTS:
+            account(books, record)
         slots.after(books, record)
-        saves.after(books, record)
-        _stale_completions_are_counted(record)
 
     def _check(self, record: Record) -> None:
         if not self.books.closed:
             for rule in rules.BETWEEN_RECORDS:
                 rule(self.books, record)
         _file_away(self.books)
-
-
-def _stale_completions_are_counted(record: Record) -> None:
-    """Every completion of a batch either did something or is counted as stale."""
-    if not isinstance(record.cause, commands.CompleteReads):
-        return
-    reported = len(numbers(record.cause.reads))
-    ended = stale = 0
-    for event in record.events:
-        if isinstance(event, facts.ReadsLanded | facts.ReadsFailed):
-            ended += len(numbers(event.reads))
-        elif isinstance(event, facts.StaleCompletion):
-            stale += event.count
-    require(
-        ended + stale == reported, "late or doubled completions are recorded", reported=reported, ended=ended
-    )
 
 
 def _file_away(books: Books) -> None:

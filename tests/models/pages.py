@@ -98,9 +98,8 @@ def buffers_freed(books: Books, event: facts.BuffersFreed, record: Record) -> No
         holders = books.holders(number)
         require(not holders, "nothing that is held is freed", buffer=number, holders=holders)
         require(not books.buffers[number].indexed, "nothing that lookups find is freed", buffer=number)
+        require(number not in books.write_queue, "a freed buffer is not queued for the SSD", buffer=number)
         del books.buffers[number]
-        if number in books.write_queue:
-            books.write_queue.remove(number)
 
 
 def pages_inserted(books: Books, event: facts.PagesInserted, record: Record) -> None:
@@ -139,7 +138,7 @@ def pages_promoted(books: Books, event: facts.PagesPromoted, record: Record) -> 
 
 def _saved_again(books: Books, dropped: facts.SavesDropped, record: Record) -> set[int]:
     """Resident buffers of the pages that were offered, or half saved, while they are here already."""
-    pages = [books.buffers[number].page for number in numbers(dropped.buffers)]
+    pages = [books.buffers[number].page for number in numbers(dropped.buffers) if number in books.buffers]
     if isinstance(record.cause, commands.BeginSave):
         pages += numbers(record.cause.pages)
     return {books.resident[page] for page in pages if page in books.resident}

@@ -93,7 +93,8 @@ def _keys(books: Books, instance: Instance, parts: Sequence[commands.QueryPart])
 def query_waiting(books: Books, event: facts.QueryWaiting, record: Record) -> None:
     config = settings(books)
     operation = books.operations[event.operation]
-    require(not operation.granted and not operation.answered, "only a new demand waits", event=event)
+    fresh = not (operation.granted or operation.answered or operation.waiting)
+    require(fresh, "only a new demand waits", event=event)
     instance = operation.instance if event.by_instance else None
     reserved = books.reserved_bytes(instance)
     limit = config.instance_query_budget_bytes if event.by_instance else config.query_budget_bytes
@@ -261,6 +262,8 @@ def query_ended(books: Books, event: facts.QueryEnded, record: Record) -> None:
     require(operation.settled == answered, rule, event=event, settled=operation.settled)
     consumed = event.end in (QueryEnd.CONSUMED, QueryEnd.LEASE_EXPIRED)
     require(leased or not consumed, "only an operation with a lease is consumed", event=event)
+    if event.end == QueryEnd.MISSED:
+        require(not operation.layout, "a demand is missed when there is nothing to lease", event=event)
     operation.owned.clear()
 
 

@@ -219,6 +219,21 @@ def a_sweep_leaves_nothing_overdue(books: Books, record: Record) -> None:
     require(not late, "a sweep leaves nothing overdue", late=late)
 
 
+def empty_instances_are_closed(books: Books, record: Record) -> None:
+    for instance in books.instances.values():
+        if instance.closed or any(books.sessions[number].closed is None for number in instance.sessions):
+            continue
+        busy = books.reserved_bytes(instance.number) > 0
+        busy = busy or any(
+            op.instance == instance.number for op in books.operations.values() if not op.charge_over
+        )
+        busy = busy or any(
+            row.instance == instance.number for row in books.leases.values() if not row.released
+        )
+        busy = busy or any(save.instance == instance.number for save in books.saves.values())
+        require(busy, "an instance without sessions, holds and saves is closed", instance=instance.number)
+
+
 def drop_dram_leaves_only_held_pages(books: Books, record: Record) -> None:
     if isinstance(record.cause, commands.DropDram):
         spared = [b.number for b in books.buffers.values() if b.indexed and not books.holders(b.number)]
@@ -239,6 +254,7 @@ BETWEEN_RECORDS: tuple[Callable[[Books, Record], None], ...] = (
     sealed_pages_go_to_the_ssd,
     the_cap_holds,
     a_sweep_leaves_nothing_overdue,
+    empty_instances_are_closed,
     drop_dram_leaves_only_held_pages,
     no_superblock_was_left,
 )

@@ -19,22 +19,6 @@ def before(books: Books, record: Record) -> None:
         books.seals_in_flight -= set(numbers(cause.buffers))
 
 
-def after(books: Books, record: Record) -> None:
-    """Every page offered by BeginSave was taken, joined or dropped with a reason."""
-    if not isinstance(record.cause, commands.BeginSave):
-        return
-    offered = len(record.cause.pages) // 4 + record.cause.uncredited_pages
-    told = 0
-    for event in record.events:
-        if isinstance(event, facts.SaveBegun | facts.SaveJoined):
-            told += len(event.buffers) // 4
-        elif isinstance(event, facts.SavesDropped) and event.reason in WITHOUT_BUFFERS:
-            told += event.count
-    require(
-        told == offered, "every page offered is taken or dropped with a reason", offered=offered, told=told
-    )
-
-
 def save_begun(books: Books, event: facts.SaveBegun, record: Record) -> None:
     assert books.config is not None
     require(isinstance(record.cause, commands.BeginSave), "a save begins by BeginSave alone")
@@ -187,6 +171,7 @@ def pages_sealed(books: Books, event: facts.PagesSealed, record: Record) -> None
         save = books.saves.pop(buffer, None)
         require(save is not None and not save.given_up, "a dropped save becomes no page", buffer=buffer)
         assert save is not None
+        require(not save.sealing, "a page is visible after its sealing has ended", buffer=buffer)
         missing = missing_slices(books, save)
         require(not missing, "a page is sealed when all its slices are there", buffer=buffer, missing=missing)
         books.buffers[buffer].verified = True

@@ -68,6 +68,7 @@ def segment_draining(books: Books, event: facts.SegmentDraining, record: Record)
 
 def segment_returned(books: Books, event: facts.SegmentReturned, record: Record) -> None:
     require(event.segment in books.segments, "a returned segment was open", event=event)
+    require(books.segments[event.segment].draining, "a segment drains before it returns", event=event)
     used = [read.number for read in books.reads_in_flight() if _in(books, read.slot, event.segment)]
     require(not used, "held slots drain before a segment is reused", event=event, reads=used)
     used = [slot for slot in books.writes_in_flight if _in(books, slot, event.segment)]
@@ -147,6 +148,7 @@ def slots_freed(books: Books, event: facts.SlotsFreed, record: Record) -> None:
 def slots_quarantined(books: Books, event: facts.SlotsQuarantined, record: Record) -> None:
     for number in numbers(event.slots):
         slot = books.slots.get(number)
+        require(slot is None or slot.state != "quarantined", "a slot is quarantined once", slot=number)
         if slot is not None and slot.state == "written":
             require(books.on_ssd.pop(slot.page, None) == number, "a written slot was findable", slot=slot)
         books.slots[number] = Slot(number, -1, "quarantined")
@@ -186,7 +188,11 @@ def slots_recovered(books: Books, event: facts.SlotsRecovered, record: Record) -
 
 
 def store_changed(books: Books, event: facts.StoreChanged, record: Record) -> None:
-    books.store_writable = event.writable
+    before = (books.store_writable, books.store_reason)
+    require(
+        before != (event.writable, event.reason), "a store that is as it was has not changed", event=event
+    )
+    books.store_writable, books.store_reason = event.writable, event.reason
 
 
 def after(books: Books, record: Record) -> None:
