@@ -1,4 +1,4 @@
-"""The command line of the log's tools: `python -m replay fold|verify|timeline LOG`.
+"""The command line of the log's tools: `python -m replay fold|verify|timeline LOG`, `... simulate`.
 
 Exit codes: 0 all is well, 1 a difference or damage was found, 2 the log cannot be read as asked.
 """
@@ -21,6 +21,7 @@ from replay.fold import Progress as Told
 from replay.fold import fold_log
 from replay.lines import struct_text
 from replay.log import Log
+from replay.simulate_command import simulate_command
 from replay.timeline import Line, open_lines
 from replay.verify import verify_log
 
@@ -39,6 +40,9 @@ def main() -> None:
 
     LOG is a log directory (setting log_path) or one segment file: growing, sealed, compressed or cut.
     """
+
+
+main.add_command(simulate_command)
 
 
 @main.command()

@@ -76,7 +76,6 @@ class Outcome:
     refused: int = 0
     answers: int = 0
     incarnations: int = 1
-    restored_pages: int = 0
     digest: int = 0
     tail: tuple[str, ...] = ()
 
@@ -160,6 +159,10 @@ class Simulation:
             if on_step is not None:
                 on_step(number + 1)
         self.drain()
+        return self.told()
+
+    def told(self) -> Outcome:
+        """What the run has come to so far."""
         self.outcome.tail = tuple(self._tail)
         self.outcome.digest = digest(self.state)
         return self.outcome
