@@ -75,7 +75,7 @@ async def open_endpoint(config: Config, nursery: trio.Nursery, manager: Manager,
     if address is None:
         return ""
     registry = CollectorRegistry()
-    registry.register(ManagerMetrics(manager.loop.state, manager.loop.journal, status.store))
+    registry.register(ManagerMetrics(status.state, status.journal, status.admission, status.store))
     answers = Answers(registry, status.document, manager.drop_dram)
     port = await nursery.start(serve_http, address, answers)
     host = f"[{address[0]}]" if ":" in address[0] else address[0]

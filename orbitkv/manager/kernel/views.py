@@ -186,3 +186,10 @@ def slot_place(state: State, slot: int) -> SlotPlace:
         int(segment.generation[index]),
         int(segment.incarnation[index]),
     )
+
+
+def unknown_holders(state: State) -> list[int]:
+    """Processes that hold pages and whose end the host cannot tell: only an operator's word frees them."""
+    return [
+        number for number, process in state.processes.items() if process.copies and not process.end_observable
+    ]

@@ -1,0 +1,9 @@
+"""The metrics of the contract, read from the state when somebody scrapes; nothing is counted on the side.
+
+`collector` has what a registry takes, `families` the shapes; the others one subject each. What each
+metric means, and how to read it, is in `orbitkv/METRICS.md`.
+"""
+
+from orbitkv.manager.shell.metrics.collector import ManagerMetrics
+
+__all__ = ["ManagerMetrics"]
