@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ from tests.demo.processes import gone, marked, marked_environment
 ROOT = Path(__file__).parents[2]
 SMALL = ("--requests", "40", "--speed", "20", "--pool", "64MiB", "--ssd", "256MiB")
 LONG = ("--requests", "500", "--speed", "1", "--pool", "64MiB", "--ssd", "256MiB")
+SLOW = pytest.mark.slow
 KEYS = {
     "requests",
     "completed",
@@ -40,15 +42,21 @@ def environment(temporary: Path) -> dict[str, str]:
     return marked_environment() | {"TMPDIR": str(temporary)}
 
 
-def start(out: Path, environ: Mapping[str, str], *arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+@contextmanager
+def demo(out: Path, environ: Mapping[str, str], *arguments: str) -> "Iterator[subprocess.Popen[str]]":
+    """Ended by SIGKILL at the block's end if a test has failed before."""
+    with subprocess.Popen(
         [sys.executable, "-m", "orbitkv", "demo", "--out", str(out), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
         env=environ,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def leftovers(out: Path, temporary: Path) -> list[Path]:
@@ -58,18 +66,16 @@ def leftovers(out: Path, temporary: Path) -> list[Path]:
 
 def test_a_short_run_serves_everything_and_proves_it(tmp_path: Path) -> None:
     environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
-    process = start(out, environ, *SMALL, "--json")
-    said, complained = process.communicate(timeout=100)
+    with demo(out, environ, *SMALL, "--json") as process:
+        said, complained = process.communicate(timeout=100)
     assert process.returncode == 0, complained
     summary = json.loads(said)
     assert summary == json.loads((out / "summary.json").read_text())
     assert set(summary) >= KEYS
     assert summary["completed"] == summary["requests"] == 40
     assert (summary["byte_mismatches"], summary["verify"], summary["trouble"]) == (0, "ok", [])
-    assert (
-        summary["hit_pages"]["dram"] + summary["hit_pages"]["ssd"] + summary["missed_pages"]
-        == (summary["asked_pages"])
-    )
+    hits = summary["hit_pages"]
+    assert hits["dram"] + hits["ssd"] + summary["missed_pages"] == summary["asked_pages"]
     assert summary["ttft_ms"]["modelled"] is True
     assert summary["manager"]["save_drops"].get("disconnected", 0) == 0, "an orderly end loses no save"
     assert complained == ""
@@ -78,11 +84,11 @@ def test_a_short_run_serves_everything_and_proves_it(tmp_path: Path) -> None:
     assert leftovers(out, tmp_path / "temporary") == []
 
 
-@pytest.mark.slow
+@SLOW
 def test_people_are_shown_the_factor_and_a_table(tmp_path: Path) -> None:
     environ = environment(tmp_path / "temporary")
-    process = start(tmp_path / "out", environ, *SMALL, "--engines", "1", "--ranks", "1")
-    said, complained = process.communicate(timeout=100)
+    with demo(tmp_path / "out", environ, *SMALL, "--engines", "1", "--ranks", "1") as process:
+        said, complained = process.communicate(timeout=100)
     assert process.returncode == 0, complained
     assert "scale 1/576" in complained
     assert "modelled" in complained
@@ -90,14 +96,14 @@ def test_people_are_shown_the_factor_and_a_table(tmp_path: Path) -> None:
     assert "log verified" in said
 
 
-@pytest.mark.slow
+@SLOW
 def test_the_published_trace_hits_in_dram_and_on_the_ssd(tmp_path: Path, mooncake_trace: Path) -> None:
-    process = start(
+    with demo(
         tmp_path / "out",
         environment(tmp_path / "temporary"),
         *("--trace", str(mooncake_trace), "--requests", "500", "--json"),
-    )
-    said, complained = process.communicate(timeout=110)
+    ) as process:
+        said, complained = process.communicate(timeout=110)
     assert process.returncode == 0, complained
     summary = json.loads(said)
     assert (summary["completed"], summary["byte_mismatches"], summary["verify"]) == (500, 0, "ok")
@@ -106,11 +112,11 @@ def test_the_published_trace_hits_in_dram_and_on_the_ssd(tmp_path: Path, mooncak
     assert summary["restored_bytes"] > 100 << 20
 
 
-@pytest.mark.slow
+@SLOW
 def test_what_the_manager_refuses_is_told_with_its_words(tmp_path: Path) -> None:
     environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
-    process = start(out, environ, "--pool", "1MiB", "--json")
-    said, complained = process.communicate(timeout=60)
+    with demo(out, environ, "--pool", "1MiB", "--json") as process:
+        said, complained = process.communicate(timeout=60)
     assert (process.returncode, said) == (2, "")
     assert "The manager did not end as it should (status 2)" in complained
     assert "pool_bytes" in complained
@@ -122,7 +128,6 @@ def test_what_the_manager_refuses_is_told_with_its_words(tmp_path: Path) -> None
 # --- the way out --------------------------------------------------------------------------------------
 
 
-SLOW = pytest.mark.slow
 MOMENTS = [
     (signal.SIGINT, 1.3),
     (signal.SIGTERM, 2.5),
@@ -139,40 +144,40 @@ def test_an_interrupt_at_any_moment_leaves_nothing(
     tmp_path: Path, number: signal.Signals, seconds: float
 ) -> None:
     environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
-    process = start(out, environ, *LONG)
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        pass
-    process.send_signal(number)
-    _, complained = process.communicate(timeout=60)
+    with demo(out, environ, *LONG) as process:
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+        process.send_signal(number)
+        _, complained = process.communicate(timeout=60)
     assert gone(environ) == []
     assert leftovers(out, tmp_path / "temporary") == []
     assert "Traceback" not in complained or process.returncode == -number, complained
     assert process.returncode in {128 + number, -number, 1}, complained
 
 
-@pytest.mark.slow
+@SLOW
 def test_a_second_interrupt_does_not_cut_the_orderly_end_short(tmp_path: Path) -> None:
     environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
-    process = start(out, environ, *LONG)
-    _until_serving(out, environ)
-    for _ in range(5):
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.01)  # signals of one kind that are pending together are one signal
-    _, complained = process.communicate(timeout=60)
+    with demo(out, environ, *LONG) as process:
+        _until_serving(out, environ)
+        for _ in range(5):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.01)  # signals of one kind that are pending together are one signal
+        _, complained = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT, complained
     assert gone(environ) == []
     assert leftovers(out, tmp_path / "temporary") == []
 
 
-@pytest.mark.slow
+@SLOW
 def test_the_log_of_an_interrupted_run_verifies(tmp_path: Path) -> None:
     environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
-    process = start(out, environ, *LONG)
-    _until_serving(out, environ)
-    process.terminate()
-    process.communicate(timeout=60)
+    with demo(out, environ, *LONG) as process:
+        _until_serving(out, environ)
+        process.terminate()
+        process.communicate(timeout=60)
     verified = subprocess.run(
         [sys.executable, "-m", "replay", "verify", str(out / "log")],
         cwd=ROOT,
@@ -182,14 +187,14 @@ def test_the_log_of_an_interrupted_run_verifies(tmp_path: Path) -> None:
     assert verified.returncode == 0, verified.stdout
 
 
-@pytest.mark.slow
+@SLOW
 def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
     """Nobody can remove files after SIGKILL; processes and shared memory go all the same."""
     environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
-    process = start(out, environ, *LONG)
-    _until_serving(out, environ)
-    process.kill()
-    process.communicate(timeout=60)
+    with demo(out, environ, *LONG) as process:
+        _until_serving(out, environ)
+        process.kill()
+        process.communicate(timeout=60)
     assert gone(environ, within_s=40) == []
 
 
@@ -202,10 +207,10 @@ def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
 )
 def test_a_part_that_dies_ends_the_run_with_its_name(tmp_path: Path, victim: str, word: str) -> None:
     environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
-    process = start(out, environ, *LONG)
-    parts = _until_serving(out, environ)
-    next(part for part in parts if victim in " ".join(part.cmdline())).kill()
-    _, complained = process.communicate(timeout=60)
+    with demo(out, environ, *LONG) as process:
+        parts = _until_serving(out, environ)
+        next(part for part in parts if victim in " ".join(part.cmdline())).kill()
+        _, complained = process.communicate(timeout=60)
     assert process.returncode == 2
     assert word in complained
     assert "Traceback" not in complained

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from orbitkv.adapters.demo.interrupts import held_back
+
 MISTAKE = 2
 """Exit code for what the user can mend, as with every command of OrbitKV."""
 
@@ -50,14 +52,15 @@ def command(
 
     Ends with 0 when every request was served, no byte was wrong and the log verifies, else with 1.
     """
-    from orbitkv.adapters.demo.main import run
-    from orbitkv.adapters.demo.options import DemoOptions
-    from orbitkv.adapters.errors import AdapterError
+    with held_back():
+        from orbitkv.adapters.demo.main import run
+        from orbitkv.adapters.demo.options import DemoOptions
+        from orbitkv.adapters.errors import AdapterError
 
-    try:
-        options = DemoOptions.of(trace, requests, speed, seed, engines, ranks, pool, ssd, out, as_json)
-        status = run(options)
-    except AdapterError as error:
-        click.echo(error, err=True)
-        sys.exit(MISTAKE)
+        try:
+            options = DemoOptions.of(trace, requests, speed, seed, engines, ranks, pool, ssd, out, as_json)
+            status = run(options)
+        except AdapterError as error:
+            click.echo(error, err=True)
+            status = MISTAKE
     sys.exit(status)

@@ -4,7 +4,6 @@ SIGINT, SIGTERM and SIGHUP cancel the run; every block on the way out ends what 
 engines, then the manager, each within a bound, then the temporary files.
 """
 
-import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -12,6 +11,7 @@ import msgspec
 import trio
 
 from orbitkv.adapters.demo.feed import Played, play
+from orbitkv.adapters.demo.interrupts import INTERRUPTS, let_through
 from orbitkv.adapters.demo.manager import expect_no_end, fold_log, running_manager, verify_log
 from orbitkv.adapters.demo.options import DemoOptions
 from orbitkv.adapters.demo.places import Places, make_places
@@ -20,8 +20,6 @@ from orbitkv.adapters.demo.show import Screen
 from orbitkv.adapters.demo.summary import Summary, summarise
 from orbitkv.adapters.embedded.engine import running_engine
 from orbitkv.adapters.errors import AdapterError
-
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(options: DemoOptions) -> int:
@@ -45,6 +43,7 @@ async def _until_interrupted(options: DemoOptions, screen: Screen) -> int:
     interrupts: list[int] = []
     summary: Summary | None = None
     with trio.open_signal_receiver(*INTERRUPTS) as signals:
+        let_through()
         async with trio.open_nursery() as nursery:
             running = trio.CancelScope()
             nursery.start_soon(_watch, signals, interrupts, running, screen)
