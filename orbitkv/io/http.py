@@ -22,7 +22,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 Document: TypeAlias = Mapping[str, object]
 """What becomes a JSON object."""
 
-HEALTHY = "ok"
 BACKLOG_CONNECTIONS = 64
 IDLE_SECONDS = 5
 """How long a connection may take to send its request."""
@@ -44,7 +43,7 @@ class Answers:
 
     registry: CollectorRegistry
     health: Callable[[], Document]
-    """Its "status" is "ok" (200) or anything else (503)."""
+    """Its "serving" tells 200 from 503: who is degraded but answers requests in full is to be sent some."""
     cleanup: Callable[[], Awaitable[Document]]
     """Evicts every unheld DRAM page and says what it did."""
 
@@ -120,7 +119,7 @@ async def _reply(answers: Answers, scope: Mapping[str, Any]) -> _Reply:
             return _Reply(200, generate_latest(answers.registry), CONTENT_TYPE_LATEST)
         case "/health", "GET":
             health = answers.health()
-            return _Reply(200 if health.get("status") == HEALTHY else 503, _json(health))
+            return _Reply(200 if health["serving"] else 503, _json(health))
         case "/cache/memory/cleanup", "POST":
             if any(name == b"origin" for name, _ in scope["headers"]):
                 return _Reply(403, _json({"error": "requests from web pages are refused"}))

@@ -57,6 +57,7 @@ def test_health_says_so_until_it_is_over() -> None:
         world.journal.fill("No space left on device")
         await trio.sleep(1)
         assert world.manager.health.status == "degraded"
+        assert not world.manager.health.serving
         assert "No space left on device" in world.manager.health.degradations["log"]
         await engine.query([1], request="meanwhile")
         world.journal.resume()

@@ -189,7 +189,9 @@ def slot_place(state: State, slot: int) -> SlotPlace:
 
 
 def unknown_holders(state: State) -> list[int]:
-    """Processes that hold pages and whose end the host cannot tell: only an operator's word frees them."""
+    """Processes that left while they copied and whose end the host cannot tell: an operator's word frees them."""
     return [
-        number for number, process in state.processes.items() if process.copies and not process.end_observable
+        number
+        for number, process in state.processes.items()
+        if process.copies and not process.sessions and not process.end_observable
     ]

@@ -16,6 +16,7 @@ from orbitkv.manager.shell.notices import Notices
 from orbitkv.manager.shell.reports import Reports
 from orbitkv.manager.shell.requests.base import Desk
 from orbitkv.manager.shell.ssd import SsdLane
+from orbitkv.manager.shell.watch import Watch
 
 
 @attrs.frozen(slots=True, kw_only=True)
@@ -50,5 +51,6 @@ def assemble(
         carrier=ports.carrier,
         store=ports.store,
         health=health,
+        watch=Watch(state, admission, health),
         sweep_interval_s=state.config.sweep_interval_ns / 1e9,
     )

@@ -1,7 +1,7 @@
 """What is wrong at present, in words that name the remedy.
 
-A degradation has a name and lasts until it is cleared by that name; each change is said once on the
-manager's output. Decides nothing: whoever finds a trouble also acts on it.
+A degradation has a component's name and lasts until it is cleared by that name; each change is said once
+on the manager's output. Decides nothing: whoever finds a trouble also acts on it.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ class Stage(Enum):
 
 
 HEALTHY = "ok"
+DEGRADED = "degraded"
 
 
 @attrs.define(slots=True)
@@ -24,9 +25,9 @@ class Health:
     say: Callable[[str], None]
     stage: Stage = Stage.STARTING
     degradations: dict[str, str] = attrs.field(factory=dict)
-    """Name -> what happened, why, and what mends it."""
+    """Component -> what happened, why, and what mends it."""
     stopping_names: frozenset[str] = frozenset({"log"})
-    """Degradations in which nothing new is served; with all others every request is still answered."""
+    """Components without which nothing new is served; without all others every request is still answered."""
 
     def degrade(self, name: str, reason: str) -> None:
         if self.degradations.get(name) != reason:
@@ -37,9 +38,21 @@ class Health:
         if self.degradations.pop(name, None) is not None:
             self.say(f"recovered ({name})")
 
+    def tell(self, name: str, reason: str) -> None:
+        """Degraded for this reason; well where it is empty."""
+        if reason:
+            self.degrade(name, reason)
+        else:
+            self.clear(name)
+
+    @property
+    def serving(self) -> bool:
+        """Whether new requests get more than a miss."""
+        return self.stage is Stage.SERVING and not self.stopping_names & self.degradations.keys()
+
     @property
     def status(self) -> str:
-        """`ok`; `degraded` while nothing new is served; else the stage."""
+        """`ok`; `degraded` while any component is; `starting` and `draining` before and after serving."""
         if self.stage is not Stage.SERVING:
             return str(self.stage.value)
-        return "degraded" if self.stopping_names & self.degradations.keys() else HEALTHY
+        return DEGRADED if self.degradations else HEALTHY

@@ -2,7 +2,7 @@
 
     clients, SSD completions, carrier completions, clock      -> loop.process
     superblocks to prepare, changes to the SSD, its flushes   <- executor
-    the log's condition                                       -> health
+    the condition of log, store and processes                 -> health
 
 They run until `run` is cancelled or one of them fails. `drain` is called while they still run.
 """
@@ -23,8 +23,9 @@ from orbitkv.manager.shell.reports import Reports
 from orbitkv.manager.shell.requests.base import Desk
 from orbitkv.manager.shell.requests.operator import evicted_pages
 from orbitkv.manager.shell.timer import run_timer
+from orbitkv.manager.shell.watch import Watch
 
-LOG_WATCH_INTERVAL_S = 0.25
+WATCH_INTERVAL_S = 0.25
 DRAIN_LOOK_INTERVAL_S = 0.05
 
 
@@ -38,6 +39,7 @@ class Manager:
     carrier: Carrier
     store: PageStore | None
     health: Health
+    watch: Watch
     sweep_interval_s: float
 
     async def run(self) -> None:
@@ -46,7 +48,7 @@ class Manager:
             nursery.start_soon(run_clients, self.loop, self.channel, self.desk)
             nursery.start_soon(run_timer, self.loop, self.sweep_interval_s)
             nursery.start_soon(self._run_carrier)
-            nursery.start_soon(self._watch_log)
+            nursery.start_soon(self._run_watch)
             nursery.start_soon(self.executor.run_preparing)
             if self.store is not None:
                 nursery.start_soon(self._run_store, self.store)
@@ -83,11 +85,7 @@ class Manager:
         while True:
             self.loop.process(self.reports.of_carrier(await self.carrier.completions()))
 
-    async def _watch_log(self) -> None:
+    async def _run_watch(self) -> None:
         while True:
-            stopped = self.desk.admission.stopped
-            if stopped:
-                self.health.degrade("log", f"queries are answered as misses and saves dropped: {stopped}")
-            else:
-                self.health.clear("log")
-            await trio.sleep(LOG_WATCH_INTERVAL_S)
+            self.watch.look()
+            await trio.sleep(WATCH_INTERVAL_S)

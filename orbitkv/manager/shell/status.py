@@ -39,6 +39,7 @@ class StatusReader:
         state = self.state
         return {
             "status": self.health.status,
+            "serving": self.health.serving,
             "version": self.version,
             "incarnation": state.incarnation,
             "uptime_s": (self.clock.monotonic_ns() - self.started_ns) // 1_000_000_000,

@@ -67,6 +67,6 @@ def who_asks(state: State) -> Iterator[Metric]:
     yield gauge("instances", "Registered engines.", len(state.instances))
     yield gauge(
         "holds_unknown_processes",
-        "Processes that hold pages and whose end the host cannot tell: `orbitkv admin release-process`.",
+        "Processes that left holding pages, and may still run: see `orbitkv admin release-process`.",
         len(unknown_holders(state)),
     )
