@@ -75,6 +75,16 @@ def lease_ended(books: Books, event: facts.LeaseEnded, record: Record) -> None:
         "no lease expires early",
         event=event,
     )
+    ranks = books.instances[lease.instance].ranks
+    able = [
+        rank
+        for rank, share in lease.shares.items()
+        if share == Share.OPEN and books.sessions[ranks[rank]].closed is None
+    ]
+    rule = "a lease is the instance's: it is not over while a rank that is there may take its share"
+    require(
+        not able or event.end not in (LeaseEnd.CONSUMED, LeaseEnd.DISCONNECTED), rule, event=event, able=able
+    )
     lease.end = event.end
 
 
