@@ -8,9 +8,10 @@ What it must not do: decide anything. Which pages hit, which are wanted, what a 
 manager's answers.
 """
 
+import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final
 
@@ -25,6 +26,7 @@ from orbitkv.adapters.client_errors import (
     RequestRefused,
 )
 from orbitkv.adapters.connection import Build
+from orbitkv.adapters.hints import STALE_SECONDS, HintCounts, HintRefusal, Hints
 from orbitkv.adapters.namespace import Namespace
 from orbitkv.adapters.questions import query_builds
 from orbitkv.adapters.restore import RestoreView
@@ -37,12 +39,13 @@ from orbitkv.adapters.session import (
     RankIdentity,
     Report,
 )
+from orbitkv.adapters.timeline import EngineTimeline
 from orbitkv.events.geometry import GroupGeometry
 from orbitkv.events.outcomes import Refusal, SyncOutcome
 from orbitkv.io import wire
 from orbitkv.io.wire import QueryPart, QueryStatus
 
-__all__ = ["CacheManagerClient", "QueryPart", "QueryStatus"]
+__all__ = ["CacheManagerClient", "HintRefusal", "QueryPart", "QueryStatus"]
 
 TIMEOUT_SECONDS: Final = 5.0
 BOARD_REFRESH_SECONDS: Final = 0.1
@@ -54,7 +57,10 @@ UNREPORTED_MAX: Final = 1024
 
 
 class CacheManagerClient:
-    """Every method raises OrbitError (see `client_errors`); each request waits `timeout_s` at most."""
+    """Every method raises OrbitError (see `client_errors`); each request waits `timeout_s` at most.
+
+    Hints and stages are the exception: they wait for nothing and raise nothing.
+    """
 
     def __init__(
         self,
@@ -68,11 +74,15 @@ class CacheManagerClient:
         staging_bytes: int = 0,
         hash_process_dependent: bool = False,
         timeout_s: float = TIMEOUT_SECONDS,
+        hint_stale_s: float = STALE_SECONDS,
+        timeline_write: Callable[[str], None] | None = None,
     ) -> None:
         """`instance`: the engine's name, the same for all its ranks.
 
         `groups`: the slices that this rank holds. `rank`: 0 .. world_size-1, or SCHEDULER_RANK for a process
-        that asks but holds no KV. `staging_bytes`: 0 when this process saves nothing. Does not connect yet.
+        that asks but holds no KV. `staging_bytes`: 0 when this process saves nothing. `hint_stale_s`: the
+        manager's `hint_lifetime`. `timeline_write` takes the lines of `cache_timeline`, which else go to
+        stderr. Does not connect yet.
         """
         identity = RankIdentity(
             instance=instance,
@@ -85,8 +95,10 @@ class CacheManagerClient:
         )
         self._session = ManagerSession(os.fspath(socket_path), timeout_s, identity)
         self._saver = Saver(self._session)
+        self._tickets = itertools.count(1)
+        self._hints = Hints(self._session, self._tickets.__next__, hint_stale_s)
         self._waiting: dict[bytes, Waiting] = {}
-        self._ticket = 0
+        self.timeline = EngineTimeline(instance, rank, timeline_write)
 
     # --- being known ----------------------------------------------------------------------------------
 
@@ -172,10 +184,14 @@ class CacheManagerClient:
         """Which prefix of these pages can be restored? All ranks that ask with the same (request, attempt)
         are given the same operation, decision and lease.
 
-        A higher `revision` replaces the earlier question. More than 4,096 keys are sent in pieces.
+        A higher `revision` replaces the earlier question. More than 4,096 keys are sent in pieces. The
+        request's hint, if this client sent one, is cancelled first.
         """
-        builds = query_builds(request, attempt, revision, parts, self._next_ticket)
-        return self._answer(builds)
+        builds = query_builds(request, attempt, revision, parts, self._tickets.__next__)
+        self._hints.cancel(request, attempt)
+        answer = self._answer(builds)
+        self.timeline.asked(answer.operation, request, attempt)
+        return answer
 
     def poll(self, operation: bytes) -> QueryAnswer:
         """The answer by now. While nothing has moved this is a read of the manager's board, not a call."""
@@ -192,6 +208,7 @@ class CacheManagerClient:
     def cancel(self, operation: bytes) -> bool:
         """Drop interest. False when it had ended already; cancelling twice is harmless."""
         self._waiting.pop(operation, None)
+        self.timeline.cancelled(operation)
         return self._let_go(lambda call: wire.CancelQuery(call, operation))
 
     def release(self, lease: bytes) -> bool:
@@ -225,10 +242,6 @@ class CacheManagerClient:
             answer, self._session.live(), time.monotonic() + BOARD_REFRESH_SECONDS
         )
 
-    def _next_ticket(self) -> int:
-        self._ticket += 1
-        return self._ticket
-
     def _let_go(self, build: Build) -> bool:
         try:
             with self._session.lock:
@@ -238,6 +251,31 @@ class CacheManagerClient:
                 return False
             raise
         return True
+
+    # --- hinting --------------------------------------------------------------------------------------
+
+    def warm_prefix(
+        self, request: str, attempt: int, parts: Sequence[QueryPart], revision: int = 0
+    ) -> int | HintRefusal:
+        """A queued request will miss these pages in GPU memory: its ticket, or why nothing was sent.
+
+        For the callback of an engine's queue: one message, no answer, no promise. Costs at most that message,
+        waits for nothing, connects to nothing, raises nothing; trouble is logged and counted. Sends whatever
+        the switches say. At most 16 are out at once; each ends with its request's query, with `cancel_hint`,
+        or after `hint_stale_s`. A higher `revision` replaces the request's earlier hint.
+        """
+        return self._hints.warm(request, attempt, parts, revision)
+
+    def cancel_hint(self, request: str, attempt: int) -> bool:
+        """The request left the queue without a query. False when no hint of it was out: cancelling twice is
+        harmless. As quick and as quiet as `warm_prefix`.
+        """
+        return self._hints.cancel(request, attempt)
+
+    @property
+    def hint_counts(self) -> HintCounts:
+        """Hints that were sent, and those that were not, by reason, since this client was made."""
+        return self._hints.counts
 
     # --- restoring ------------------------------------------------------------------------------------
 
@@ -260,7 +298,8 @@ class CacheManagerClient:
             view = RestoreView(lease, session.pool, begun.parts, offsets, session.registration.layouts)
             if view.reaches_beyond_pool():
                 raise session.distrust("named a page beyond the end of its pool")
-            return view
+        self.timeline.restore_begun(lease, begun.request, begun.attempt, len(view))
+        return view
 
     def report_sync(
         self,
@@ -276,6 +315,8 @@ class CacheManagerClient:
         `ranges`: half-open ranges of positions in the page list, ascending. Never lost: a report that could
         not be delivered is sent again by later calls, and the manager counts it once.
         """
+        if outcome is SyncOutcome.SUCCEEDED:
+            self.timeline.synced(lease, copied_bytes, elapsed_us)
         fields = (lease, outcome, tuple(ranges), layers, copied_bytes, elapsed_us)
         report = Report(lambda call: wire.ReportSync(call, *fields))
         session = self._session
@@ -335,22 +376,24 @@ class CacheManagerClient:
     def report_stage(
         self, request: str, attempt: int, stage: str, at_unix_ns: int = 0, monotonic_ns: int = 0
     ) -> bool:
-        """A fact about a request, for the log. One-way, waits for nothing, never raises OrbitError.
+        """A fact about a request, for the log and the timeline. Never raises OrbitError, waits for nothing,
+        connects to nothing.
 
-        False when it was not sent. Times are now unless given.
+        False when it was not sent to the manager. Times are now unless given.
         """
         at, monotonic = at_unix_ns or time.time_ns(), monotonic_ns or time.monotonic_ns()
-        session = self._session
-        with session.lock:
-            try:
-                return session.live().tell(
-                    lambda call: wire.ReportStage(call, request, attempt, stage, at, monotonic)
-                )
-            except ConnectionLost:
-                session.forget()
-                return False
-            except OrbitError:
-                return False
+        self.timeline.say(stage, request, attempt, at_unix_ns=at, monotonic_ns=monotonic)
+        connection = self._session.connection
+        if connection is None or not connection.begin_telling():
+            return False
+        try:
+            return connection.tell(
+                lambda call: wire.ReportStage(call, request, attempt, stage, at, monotonic)
+            )
+        except OrbitError:
+            return False
+        finally:
+            connection.end_telling()
 
     def __enter__(self) -> "CacheManagerClient":
         return self

@@ -1,15 +1,23 @@
 """One connection of a client to the manager: ask and be answered.
 
-Synchronous, and of one thread at a time: the client's lock sees to that. A connection is never mended.
-When anything about it is in doubt it is closed with a named error, and the client makes another.
+Synchronous, and of one thread at a time: the client's lock sees to that. One-way messages are the
+exception: any thread may send one while another waits for an answer, so that nobody's hint stands in line
+behind a question. A lock keeps call numbers and messages in one order, and is not held while waiting for an
+answer (but between the pieces of one query, which must follow each other).
+
+A connection is never mended. When anything about it is in doubt it is closed with a named error, and the
+client makes another.
 """
 
 import mmap
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+import attrs
 
 from orbitkv.adapters.client_errors import (
     CallTimedOut,
@@ -36,6 +44,17 @@ CallReply: TypeAlias = (
     | wire.StatusReport
 )
 
+TELLING_WAIT_SECONDS: Final = 0.001
+"""How long a one-way message waits for another thread to finish sending; then it is not sent."""
+
+
+@attrs.define(slots=True)
+class SentHint:
+    ticket: int
+    revision: int
+    sent_at: float
+    """On the monotonic clock, in seconds."""
+
 
 class Connection:
     """Connects and shakes hands. Raises ManagerUnavailable, NotWelcome, ConnectionLost, CallTimedOut."""
@@ -45,6 +64,13 @@ class Connection:
         self.timeout_s = timeout_s
         self.notices: list[Notice] = []
         """Came in between replies; the client takes them out."""
+        self.hints: dict[tuple[str, int], SentHint] = {}
+        """By (request, attempt), oldest first: hints that were sent over it. They end with it.
+
+        Changed between `begin_telling` and `end_telling` only.
+        """
+        self._sending = threading.RLock()
+        """Held while messages are numbered and sent, and while the socket is closed."""
         self._calls = 0
         self._buffer = bytearray(wire.MESSAGE_BYTES_MAX + 1)
         self._view = memoryview(self._buffer)
@@ -65,22 +91,35 @@ class Connection:
 
         An ErrorReply ends the sequence and is returned. Raises ConnectionLost, CallTimedOut, LimitExceeded.
         """
-        for build in builds:
-            call = self._send(build, descriptors)
-            reply = self._await_reply(call)
-            if type(reply) is wire.ErrorReply:
-                break
+        if len(builds) == 1:
+            return self._await_reply(self._send(builds[0], descriptors))
+        with self._sending:
+            for build in builds:
+                reply = self._await_reply(self._send(build, descriptors))
+                if type(reply) is wire.ErrorReply:
+                    break
         return reply
 
+    def begin_telling(self) -> bool:
+        """Keep other threads from sending until `end_telling`. False when one takes too long about it."""
+        return self._sending.acquire(timeout=TELLING_WAIT_SECONDS)
+
+    def end_telling(self) -> None:
+        self._sending.release()
+
     def tell(self, build: Build) -> bool:
-        """Send a one-way request. False when there is no room for it at present: it is not sent."""
+        """Send a one-way request. False when there is no room for it at present: it is not sent.
+
+        For any thread, between `begin_telling` and `end_telling`. Raises ConnectionLost, and leaves the
+        connection for its next caller to find broken: another thread may be waiting on it.
+        """
         call = self._calls + 1
         try:
             self._socket.send(_encode(build(call)), socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except OSError as error:
-            raise self._lost(f"sending failed ({error.strerror})", sent=False) from error
+            raise lost(self.path, f"sending failed ({error.strerror})", sent=False) from error
         self._calls = call
         return True
 
@@ -102,27 +141,33 @@ class Connection:
 
     def close(self) -> None:
         """Only this process's end is closed: a parent that shares the descriptor keeps its connection."""
-        self._socket.close()
+        self._close_socket()
         if self.pool_fd >= 0:
             os.close(self.pool_fd)
             self.pool_fd = -1
 
+    def abandon(self) -> None:
+        """In a child, right after the fork: a thread that held the lock is the parent's."""
+        self._sending = threading.RLock()
+        self.close()
+
     # --- one message --------------------------------------------------------------------------------
 
     def _send(self, build: Build, descriptors: Sequence[int]) -> int:
-        call = self._calls + 1
-        data = _encode(build(call))
-        try:
-            if descriptors:
-                socket.send_fds(self._socket, [data], list(descriptors))
-            else:
-                self._socket.send(data)
-        except BlockingIOError as error:
-            raise self._timed_out("take the request") from error
-        except OSError as error:
-            raise self._lost(f"sending failed ({error.strerror})", sent=False) from error
-        self._calls = call
-        return call
+        with self._sending:
+            call = self._calls + 1
+            data = _encode(build(call))
+            try:
+                if descriptors:
+                    socket.send_fds(self._socket, [data], list(descriptors))
+                else:
+                    self._socket.send(data)
+            except BlockingIOError as error:
+                raise self._timed_out("take the request") from error
+            except OSError as error:
+                raise self._lost(f"sending failed ({error.strerror})", sent=False) from error
+            self._calls = call
+            return call
 
     def _await_reply(self, call: int) -> CallReply:
         deadline = 0.0
@@ -180,12 +225,16 @@ class Connection:
     # --- trouble --------------------------------------------------------------------------------------
 
     def _lost(self, why: str, *, sent: bool = True) -> ConnectionLost:
-        self._socket.close()
+        self._close_socket()
         return lost(self.path, why, sent=sent)
 
     def _poisoned(self, why: str) -> ChannelPoisoned:
-        self._socket.close()
+        self._close_socket()
         return poisoned(self.path, why)
+
+    def _close_socket(self) -> None:
+        with self._sending:  # else its number could be another file's by the time a one-way message is sent
+            self._socket.close()
 
     def _timed_out(self, what: str) -> CallTimedOut:
         return timed_out(self.path, what, self.timeout_s)

@@ -60,7 +60,8 @@ class Report:
 
 
 class ManagerSession:
-    """Everything but `lock` itself is used with the lock held.
+    """Everything is used with `lock` held, but `lock` and `counting` themselves, and `connection` by who
+    only tells it something.
 
     After a fork the child's copy is empty and connects anew; the parent's connection is not touched.
     """
@@ -79,6 +80,8 @@ class ManagerSession:
     def _start_afresh(self) -> None:
         """What belongs to one process and must not be shared over a fork."""
         self.lock = threading.Lock()
+        self.counting = threading.Lock()
+        """For counts that any thread adds to; held for nothing else."""
         self.connection: Connection | None = None
         self.registration: Registration | None = None
         self.saves: SaveTable | None = None
@@ -198,7 +201,7 @@ class ManagerSession:
         self.pool = None
         self._start_afresh()
         if connection is not None:
-            connection.close()
+            connection.abandon()
         if saves is not None:
             saves.window.close()
 

@@ -108,7 +108,7 @@ def decode_reply(data: Buffer) -> wire.Reply:
 # --- what the types cannot say --------------------------------------------------------------------
 
 
-def _check_query(request: wire.SubmitQuery) -> None:
+def _check_query(request: wire.SubmitQuery | wire.WarmPrefix) -> None:
     keys = 0
     for part in request.parts:
         keys += len(part.keys)
@@ -186,6 +186,7 @@ def _check_sealed(reply: wire.PagesSealed) -> None:
 
 _CHECKS: Final[dict[type, Callable[[Any], None]]] = {
     wire.SubmitQuery: _check_query,
+    wire.WarmPrefix: _check_query,
     wire.CommitSave: _check_commit,
     wire.AbortSave: _check_abort,
     wire.ReportSync: _check_sync,

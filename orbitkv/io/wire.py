@@ -5,7 +5,8 @@ Shapes only: no bytes are read here, no rule is decided. They mirror the command
 here keys are raw and handles are sealed, there both are resolved to the kernel's small numbers.
 
 Every request carries `call`: 1 for the first one of a connection, then without gaps. Its reply carries
-the same number. One-way requests (`ReportStage`) are counted too, and are never answered. Notices
+the same number. One-way requests (`ReportStage`, `WarmPrefix`, `CancelHint`) are counted too, and are
+never answered: also not when they are refused. Notices
 have no number; they may come before any reply.
 
 Limits are part of a shape: a decoder refuses a longer list or string before it takes memory for it.
@@ -59,6 +60,7 @@ PageColumn = Annotated[bytes, Meta(max_length=4 * KEYS_PER_MESSAGE_MAX)]
 PageWideColumn = Annotated[bytes, Meta(max_length=8 * KEYS_PER_MESSAGE_MAX)]
 """Little-endian u64 values, 8 bytes each."""
 Number = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
+Ticket = Annotated[int, Meta(ge=1, le=0xFFFF_FFFF)]
 Quantity = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """Bytes, times: anything that the log keeps in a signed 64-bit column."""
 
@@ -171,13 +173,16 @@ class QueryPart(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_u
     keys: Keys
 
 
+Parts = Annotated[list[QueryPart], Meta(min_length=1, max_length=PARTS_MAX)]
+
+
 class SubmitQuery(_Request, tag=3, frozen=True):
     request: Name
     attempt: Number
-    ticket: Annotated[int, Meta(ge=1, le=0xFFFF_FFFF)]
-    """Chosen by the opener, strictly increasing within its session."""
+    ticket: Ticket
+    """Chosen by the opener, strictly increasing within its session; hints draw from the same numbers."""
     revision: Number
-    parts: Annotated[list[QueryPart], Meta(min_length=1, max_length=PARTS_MAX)]
+    parts: Parts
     pieces: Annotated[int, Meta(ge=0, le=QUERY_PIECES_MAX)] = 0
     """How many `ExtendQuery` messages came right before; their keys precede these."""
 
@@ -269,6 +274,23 @@ class ReadStatus(_Request, tag=17, frozen=True):
     """An operator asks how the manager is."""
 
 
+class WarmPrefix(_Request, tag=18, frozen=True):
+    """One-way: a queued request will miss these pages in GPU memory. Never in pieces, never answered."""
+
+    request: Name
+    attempt: Number
+    ticket: Ticket
+    """From the same numbers as the tickets of queries."""
+    revision: Number
+    parts: Parts
+
+
+class CancelHint(_Request, tag=19, frozen=True):
+    """One-way: the request left the queue. A hint that has ended, or never was, is no mistake."""
+
+    ticket: Ticket
+
+
 Request: TypeAlias = (
     RegisterRank
     | ReadRegistration
@@ -287,6 +309,8 @@ Request: TypeAlias = (
     | DropDram
     | ReleaseProcess
     | ReadStatus
+    | WarmPrefix
+    | CancelHint
 )
 
 
@@ -358,6 +382,9 @@ class RestoreBegun(_Reply, tag=5, frozen=True):
     """(group, pages) in the order of `offsets`."""
     offsets: bytes
     """u64 column: pool offsets of the page images."""
+    request: str = ""
+    """Whose lease it is: a rank that was only handed the lease can say so in its timeline."""
+    attempt: int = 0
 
 
 class SyncTaken(_Reply, tag=6, frozen=True):

@@ -168,8 +168,12 @@ class StubManager:
                     self.board.moved(self.sealer.open(HandleKind.OPERATION, message.operation))
                     return wire.Done(message.call)
                 case wire.BeginRestore():
-                    parts, offsets = self._leases[self.sealer.open(HandleKind.LEASE, message.lease)]
-                    return wire.RestoreBegun(message.call, parts, _wide(offsets))
+                    lease = self.sealer.open(HandleKind.LEASE, message.lease)
+                    parts, offsets = self._leases[lease]
+                    asked = self._asked[lease]
+                    return wire.RestoreBegun(
+                        message.call, parts, _wide(offsets), asked.request, asked.attempt
+                    )
                 case wire.ReportSync():
                     lease = self.sealer.open(HandleKind.LEASE, message.lease)
                     repeated = lease in self._synced
@@ -180,7 +184,7 @@ class StubManager:
                 case wire.CommitSave():
                     self._committed.append((session, message))
                     return wire.SaveCommitted(message.call, message.buffers)
-                case wire.ReportStage():
+                case wire.ReportStage() | wire.WarmPrefix() | wire.CancelHint():
                     return True
                 case wire.ReadStatus():
                     return wire.StatusReport(message.call, "{}")

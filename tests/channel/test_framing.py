@@ -45,6 +45,8 @@ REQUESTS: list[wire.Request] = [
     wire.DropDram(15),
     wire.ReleaseProcess(16, 3),
     wire.ReadStatus(17),
+    wire.WarmPrefix(18, "request", 0, 1, 0, [wire.QueryPart(0, 64, 0, KEYS)]),
+    wire.CancelHint(19, 1),
 ]
 REPLIES: list[wire.Reply] = [
     wire.ErrorReply(1, 15, "BUSY", "Full. Too many. Wait.", True),
@@ -56,7 +58,7 @@ REPLIES: list[wire.Reply] = [
     wire.QueryAnswered(
         4, wire.QueryStatus.READY, HANDLE, boundary_tokens=64, hits=(1,), lease=HANDLE, offsets=b"\0" * 8
     ),
-    wire.RestoreBegun(5, ((0, 2),), b"\0" * 16),
+    wire.RestoreBegun(5, ((0, 2),), b"\0" * 16, "request", 1),
     wire.SyncTaken(6, True, False),
     wire.SaveBegun(7, b"\0" * 4, b"\0" * 4, b"\0" * 8, ((0, 2),)),
     wire.SaveCommitted(8, b"\0" * 4),
@@ -87,6 +89,7 @@ def test_longest_messages_fit() -> None:
     keys = [random.Random(index).randbytes(32) for index in range(wire.KEYS_PER_MESSAGE_MAX)]
     part = wire.QueryPart(0, 16, 0, keys)
     encode_message(wire.SubmitQuery(1, "r" * wire.NAME_CHARS_MAX, 0, 1, 0, [part]))
+    encode_message(wire.WarmPrefix(1, "r" * wire.NAME_CHARS_MAX, 0, 1, 0, [part]))
     pages = (wire.QUERY_PIECES_MAX + 1) * wire.KEYS_PER_MESSAGE_MAX
     encode_message(wire.QueryAnswered(1, 1, HANDLE, hits=(pages,), lease=HANDLE, offsets=bytes(8 * pages)))
 
@@ -119,6 +122,14 @@ def test_a_longer_message_is_not_sent() -> None:
         _raw(3, 1, "r", 0, 1, 0, [[0, 64, 0, [b"k"] * (wire.KEYS_PER_MESSAGE_MAX + 1)]]),
         _raw(3, 1, "r", 0, 1, 0, [[0, 64, 0, [b"k"] * 3000], [1, 64, 0, [b"k"] * 3000]]),
         _raw(3, 1, "r", 0, 1, 0, [[0, 64, 0, KEYS]] * (wire.PARTS_MAX + 1)),
+        _raw(18, 1, "", 0, 1, 0, [[0, 64, 0, KEYS]]),
+        _raw(18, 1, "r", 0, 0, 0, [[0, 64, 0, KEYS]]),
+        _raw(18, 1, "r", 0, 1, 0, []),
+        _raw(18, 1, "r", 0, 1, 0, [[0, 64, 0, KEYS]], 1),
+        _raw(18, 1, "r", 0, 1, 0, [[0, 64, 0, [b"k"] * (wire.KEYS_PER_MESSAGE_MAX + 1)]]),
+        _raw(18, 1, "r", 0, 1, 0, [[0, 64, 0, [b"k"] * 3000], [1, 64, 0, [b"k"] * 3000]]),
+        _raw(19, 1, 0),
+        _raw(19, 1, 1 << 32),
         _raw(11, 1, b"\0" * 6, b"\0" * 12),
         _raw(11, 1, b"\0" * 8, b"\0" * 8),
         _raw(11, 1, b"\0" * (4 * wire.KEYS_PER_MESSAGE_MAX + 4), b"\0" * (8 * wire.KEYS_PER_MESSAGE_MAX + 8)),

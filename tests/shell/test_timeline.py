@@ -118,7 +118,7 @@ def test_a_miss_has_no_stage_and_nothing_is_remembered() -> None:
         await engine.ask(lambda call: wire.CancelQuery(call, hit.operation))
         await engine.vanish(process_too=True)
         assert [json.loads(line)["stage"] for line in lines] == ["read_start", "host_ready", "query_cancel"]
-        assert not timeline._queries
+        assert not timeline._askers
         assert not timeline._queued
         assert not timeline._engines
 

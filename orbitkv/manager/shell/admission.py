@@ -1,14 +1,16 @@
 """Whether new work is let in, as far as the log decides it.
 
-While the log's disk takes no more, new queries are answered as misses and new saves are dropped, both
+While the log's disk takes no more, new queries are answered as misses, new saves and hints are dropped, all
 without a record. Everything that ends something (completions, syncs, releases, closes) still goes
 through, its records waiting in the journal's memory, so that nothing leaks and the room is kept for it.
+What was turned away without a record is counted here: no log tells of it.
 """
 
 from collections import OrderedDict
 
 import attrs
 
+from orbitkv.events.outcomes import Refusal
 from orbitkv.manager.ports import Journal
 
 UNLOGGED_REMEMBERED_MAX = 4096
@@ -25,6 +27,10 @@ class Admission:
     """Queries answered as misses without a record."""
     unlogged_save_pages: int = 0
     """Pages dropped without a record."""
+    unlogged_hints: int = 0
+    """Hints dropped without a record."""
+    refused_hints: dict[Refusal, int] = attrs.field(factory=dict)
+    """Hints that the kernel refused. A refusal leaves no record, and a hint's sender is told nothing."""
     _missed: "OrderedDict[RequestKey, None]" = attrs.field(factory=OrderedDict)
 
     @property
@@ -44,6 +50,9 @@ class Admission:
         self._missed[key] = None
         if len(self._missed) > UNLOGGED_REMEMBERED_MAX:
             self._missed.popitem(last=False)
+
+    def refuse_hint(self, reason: Refusal) -> None:
+        self.refused_hints[reason] = self.refused_hints.get(reason, 0) + 1
 
     def was_missed_unlogged(self, key: RequestKey) -> bool:
         """One decision for all ranks: who asks for the same request later gets the same answer."""

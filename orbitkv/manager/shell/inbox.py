@@ -19,6 +19,7 @@ from orbitkv.manager.kernel.turn import Refused
 from orbitkv.manager.ports import Channel, Connected, Disconnected, Inbound, ProcessEnded, Request
 from orbitkv.manager.shell.loop import Input, Loop, Question, StepResult
 from orbitkv.manager.shell.requests.base import Asked, Desk, error_reply
+from orbitkv.manager.shell.requests.hints import HintedPrefix, WithdrawnHint
 from orbitkv.manager.shell.requests.operator import AskedCleanup, AskedProcessRelease, AskedStatus
 from orbitkv.manager.shell.requests.queries import AskedCancel, AskedPoll, AskedQuery
 from orbitkv.manager.shell.requests.restores import AskedRelease, AskedRestore, AskedSync
@@ -50,6 +51,8 @@ _ASKED: dict[type, type[Asked[Any]]] = {
     wire.DropDram: AskedCleanup,
     wire.ReleaseProcess: AskedProcessRelease,
     wire.ReadStatus: AskedStatus,
+    wire.WarmPrefix: HintedPrefix,
+    wire.CancelHint: WithdrawnHint,
 }
 
 

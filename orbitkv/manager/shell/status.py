@@ -58,6 +58,10 @@ class StatusReader:
                 "trouble": self.journal.trouble,
                 "unlogged_queries": self.admission.unlogged_queries,
                 "unlogged_save_pages": self.admission.unlogged_save_pages,
+                "unlogged_hints": self.admission.unlogged_hints,
+            },
+            "refused_hints": {
+                reason.name.lower(): count for reason, count in self.admission.refused_hints.items()
             },
             "sessions": len(state.sessions),
             "instances": [

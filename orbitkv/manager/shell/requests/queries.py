@@ -46,6 +46,12 @@ def resolved(
     return resolve_keys(state, layout.space, keys)
 
 
+def query_part(state: State, session: int, part: wire.QueryPart) -> QueryPart:
+    """A part of a query or a hint, its keys resolved as far as they are known now."""
+    pages, unknown = resolved(state, session, part.group, part.keys)
+    return QueryPart(part.group, part.page_tokens, part.trailing, pages, unknown)
+
+
 def body_hash(parts: Sequence[wire.QueryPart]) -> int:
     """64 bits that tell one query body from another."""
     digest = xxhash.xxh3_64()
@@ -88,7 +94,7 @@ class AskedQuery(Asked[wire.SubmitQuery]):
             attempt=message.attempt,
             ticket=message.ticket,
             revision=message.revision,
-            parts=tuple(self._part(state, part) for part in message.parts),
+            parts=tuple(query_part(state, self.session, part) for part in message.parts),
             body=body_hash(message.parts),
         )
 
@@ -105,10 +111,6 @@ class AskedQuery(Asked[wire.SubmitQuery]):
         if refused.reason is Refusal.BUSY:
             return wire.QueryAnswered(self.message.call, wire.QueryStatus.BUSY)
         return super().refused(refused)
-
-    def _part(self, state: State, part: wire.QueryPart) -> QueryPart:
-        pages, unknown = resolved(state, self.session, part.group, part.keys)
-        return QueryPart(part.group, part.page_tokens, part.trailing, pages, unknown)
 
     def _answered_without_record(self, state: State) -> bool:
         """While the log is stopped new queries miss, and stay missed for the instance's other ranks."""

@@ -22,10 +22,13 @@ class AskedRestore(Asked[wire.BeginRestore]):
 
     def reply(self, state: State, result: StepResult | None) -> wire.Reply:
         lease = state.leases[self._lease]
+        operation = state.operations.get(lease.operation)
         return wire.RestoreBegun(
             self.message.call,
             tuple((group, pages) for group, _, pages in lease.parts),
             pool_offsets(state, lease.buffers),
+            operation.request if operation is not None else "",
+            operation.attempt if operation is not None else 0,
         )
 
 

@@ -1,0 +1,182 @@
+"""Hints, from an engine's side: tell the manager what a queued request will miss, and think no more of it.
+
+All of this runs inside the callback of an engine's queue, so it never raises for the world's sake, never
+waits for the manager, and never connects: what cannot be sent at once is dropped and counted. The next
+question or `tend()` makes a lost connection anew, and a request without its hint is merely read later.
+
+The rules of this end: at most so many tickets, the same hint once, stale ones retired when the next is
+sent, and a request's hint withdrawn before its demand. What a hint comes to is the manager's to decide.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+import attrs
+
+from orbitkv.adapters.client_errors import LimitExceeded, OrbitError
+from orbitkv.adapters.connection import Connection, SentHint
+from orbitkv.adapters.questions import check_keys, check_name
+from orbitkv.adapters.session import ManagerSession
+from orbitkv.io import wire
+
+TICKETS_MAX: Final = 16
+STALE_SECONDS: Final = 5.0
+"""The manager's default `hint_lifetime`: after it a ticket stands for nothing any more."""
+
+_log = logging.getLogger(__name__)
+
+
+class HintRefusal(Enum):
+    """Why a hint was not sent."""
+
+    NOTHING_MISSING = "nothing_missing"
+    """It names no page: GPU memory has them all."""
+    DUPLICATE = "duplicate"
+    """The request's hint is out with this revision, or with a higher one."""
+    TOO_MANY = "too_many"
+    """The client has all its tickets out."""
+    UNFIT = "unfit"
+    """More keys than one message carries, or something that is no request id or no page key."""
+    NOT_CONNECTED = "not_connected"
+    CONNECTION_LOST = "connection_lost"
+    NO_ROOM = "no_room"
+    """The manager does not read fast enough, or another thread is sending something long."""
+
+
+@attrs.frozen(slots=True)
+class HintCounts:
+    sent: int
+    refused: Mapping[HintRefusal, int]
+
+
+class Hints:
+    """May be used by several threads, with or without the session's lock."""
+
+    def __init__(self, session: ManagerSession, next_ticket: Callable[[], int], stale_s: float) -> None:
+        self._session = session
+        self._next_ticket = next_ticket
+        self._stale_s = stale_s
+        self._sent = 0
+        self._refused = dict.fromkeys(HintRefusal, 0)
+        self._trouble: HintRefusal | None = None
+        """What was logged last. The same again is only logged for debugging: hints come by the thousand."""
+
+    # --- sending --------------------------------------------------------------------------------------
+
+    def warm(
+        self, request: str, attempt: int, parts: Sequence[wire.QueryPart], revision: int
+    ) -> int | HintRefusal:
+        """The ticket, or why the hint was not sent."""
+        missing = [part for part in parts if part.keys]
+        if not missing:
+            return self._refuse(HintRefusal.NOTHING_MISSING)
+        connection = self._session.connection
+        if connection is None:
+            return self._fail(HintRefusal.NOT_CONNECTED, "no manager is connected at present")
+        try:
+            _check(request, missing)
+            if not connection.begin_telling():
+                return self._fail(HintRefusal.NO_ROOM, "another thread is sending")
+            try:
+                return self._warm(connection, (request, attempt), missing, revision)
+            finally:
+                connection.end_telling()
+        except LimitExceeded as unfit:
+            return self._fail(HintRefusal.UNFIT, str(unfit))
+        except OrbitError as lost:
+            return self._fail(HintRefusal.CONNECTION_LOST, str(lost))
+
+    def _warm(
+        self, connection: Connection, key: tuple[str, int], parts: list[wire.QueryPart], revision: int
+    ) -> int | HintRefusal:
+        now = time.monotonic()
+        hints = connection.hints
+        _retire_stale(hints, now - self._stale_s)
+        known = hints.get(key)
+        if known is not None and revision <= known.revision:
+            return self._refuse(HintRefusal.DUPLICATE)
+        if known is None and len(hints) >= TICKETS_MAX:
+            return self._refuse(HintRefusal.TOO_MANY)
+        ticket = self._next_ticket()
+        if not connection.tell(lambda call: wire.WarmPrefix(call, *key, ticket, revision, parts)):
+            return self._fail(HintRefusal.NO_ROOM, "the manager is behind with reading")
+        hints.pop(key, None)  # a revision takes its place at the end: the table is in order of age
+        hints[key] = SentHint(ticket, revision, now)
+        self._trouble = None
+        with self._session.counting:
+            self._sent += 1
+        return ticket
+
+    # --- taking back ----------------------------------------------------------------------------------
+
+    def cancel(self, request: str, attempt: int) -> bool:
+        """Whether a hint was out and its end was sent. One whose end cannot be sent runs out by itself."""
+        connection = self._session.connection
+        key = (request, attempt)
+        if connection is None or key not in connection.hints:
+            return False
+        if not connection.begin_telling():
+            return self._not_cancelled(HintRefusal.NO_ROOM, "another thread is sending")
+        try:
+            hint = connection.hints.pop(key, None)
+            if hint is None:
+                return False
+            if connection.tell(lambda call: wire.CancelHint(call, hint.ticket)):
+                return True
+            return self._not_cancelled(HintRefusal.NO_ROOM, "the manager is behind with reading")
+        except OrbitError as lost:
+            return self._not_cancelled(HintRefusal.CONNECTION_LOST, str(lost))
+        finally:
+            connection.end_telling()
+
+    # --- trouble --------------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> HintCounts:
+        with self._session.counting:
+            return HintCounts(self._sent, dict(self._refused))
+
+    def _refuse(self, reason: HintRefusal) -> HintRefusal:
+        with self._session.counting:
+            self._refused[reason] += 1
+        return reason
+
+    def _fail(self, reason: HintRefusal, why: str) -> HintRefusal:
+        self._report(reason, "A hint was not sent", why)
+        return self._refuse(reason)
+
+    def _not_cancelled(self, reason: HintRefusal, why: str) -> bool:
+        self._report(reason, "The end of a hint was not sent", why)
+        return False
+
+    def _report(self, reason: HintRefusal, what: str, why: str) -> None:
+        level = logging.DEBUG if reason is self._trouble else logging.WARNING
+        self._trouble = reason
+        _log.log(level, "%s: %s. Its request is served without it.", what, why.rstrip("."))
+
+
+def _check(request: str, parts: Sequence[wire.QueryPart]) -> None:
+    """Raises LimitExceeded."""
+    check_name(request)
+    keys = 0
+    for part in parts:
+        check_keys(part.keys)
+        keys += len(part.keys)
+    if keys > wire.KEYS_PER_MESSAGE_MAX or len(parts) > wire.PARTS_MAX:
+        raise LimitExceeded(
+            f"A hint of {keys} keys in {len(parts)} groups does not fit one message, which carries "
+            f"{wire.KEYS_PER_MESSAGE_MAX} keys in {wire.PARTS_MAX} groups; hints are not cut. "
+            "Use longer pages, or hint shorter prefixes."
+        )
+
+
+def _retire_stale(hints: dict[tuple[str, int], SentHint], until: float) -> None:
+    """The manager has let go of them by itself."""
+    while hints:
+        oldest = next(iter(hints))
+        if hints[oldest].sent_at > until:
+            return
+        del hints[oldest]
