@@ -24,7 +24,7 @@ MISTAKE = 2
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the generated trace.")
 @click.option("--engines", type=click.IntRange(1, 8), default=2, show_default=True, help="Engines.")
 @click.option("--ranks", type=click.IntRange(1, 32), default=2, show_default=True, help="Ranks per engine.")
-@click.option("--pool", metavar="SIZE", default="256MiB", show_default=True, help="DRAM pool.")
+@click.option("--pool", metavar="SIZE", default="384MiB", show_default=True, help="DRAM pool.")
 @click.option("--ssd", metavar="SIZE", default="2GiB", show_default=True, help="Page file on the SSD.")
 @click.option(
     "--out",

@@ -104,7 +104,7 @@ class EngineReport(msgspec.Struct, array_like=True, kw_only=True):
     """Pages not given because too many were being saved."""
     rank_cpu_us: int = 0
     restore_us: int = 0
-    """Copying and comparing, summed over ranks."""
+    """Copying, without comparing, summed over ranks."""
 
 
 class Finished(_Message, tag=12, frozen=True):

@@ -10,7 +10,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from itertools import count
+from itertools import count, islice
 
 import attrs
 import msgspec
@@ -32,8 +32,10 @@ class Verdict(Enum):
     """What became of a waiting request when it was considered."""
 
     PLACED = auto()
-    WAITS = auto()
-    """For its query, or at the gate: others may pass."""
+    LOADING = auto()
+    """Its query is not answered: others may pass, and it is to be looked at again soon."""
+    AT_GATE = auto()
+    """Another load is under way: others may pass, and the end of that will turn the scheduler."""
     NO_PAGES = auto()
     """GPU memory is full: nobody passes, or long prompts would never run."""
 
@@ -106,11 +108,11 @@ class Scheduler:
         """Do what can be done now. Returns when (ns) to turn again if nothing arrives; None: no need."""
         self._finish_step(now_ns)
         self._finish_decoding(now_ns)
-        waits = self._let_in()
+        loading = self._let_in()
         self._start_step(now_ns)
         deadlines = [self._steps.end_ns] if self._steps.end_ns is not None else []
         deadlines += [self._decoding[0][0]] if self._decoding else []
-        deadlines += [now_ns + POLL_NS] if waits else []
+        deadlines += [now_ns + POLL_NS] if loading else []
         return min(deadlines, default=None)
 
     @property
@@ -128,9 +130,9 @@ class Scheduler:
     # --- admission ------------------------------------------------------------------------------------
 
     def _let_in(self) -> bool:
-        """Consider waiting requests in order. True if one waits for something nobody will announce."""
-        waits = False
-        for request in list(self._waiting)[: self._config.lookups_max]:
+        """Consider waiting requests in order. True if one waits for an answer, which nobody announces."""
+        loading = False
+        for request in list(islice(self._waiting, self._config.lookups_max)):
             if self._running >= self._config.running_max:
                 break
             verdict = self._consider(request)
@@ -138,8 +140,8 @@ class Scheduler:
                 break
             if verdict is Verdict.PLACED:
                 self._waiting.remove(request)
-            waits |= verdict is Verdict.WAITS
-        return waits
+            loading |= verdict is Verdict.LOADING
+        return loading
 
     @property
     def _running(self) -> int:
@@ -156,11 +158,11 @@ class Scheduler:
             return Verdict.NO_PAGES
         found = self._lookups.advance(request.lookup, request.keys, local)
         if found is None:
-            return Verdict.WAITS
+            return Verdict.LOADING
         if min(found.end, request.limit_pages) <= local:
             self._lookups.release(request.lookup)
             return self._place(request, local, None)
-        return self._place(request, local, found) if self._gate.admits(request.name) else Verdict.WAITS
+        return self._place(request, local, found) if self._gate.admits(request.name) else Verdict.AT_GATE
 
     @staticmethod
     def _needs(request: EngineRequest, local: int) -> tuple[Sequence[bytes], int]:
