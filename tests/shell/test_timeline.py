@@ -8,10 +8,11 @@ from typing import Any
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from orbitkv.events.outcomes import ReadOutcome
 from orbitkv.io import wire
 from orbitkv.manager.shell.timeline import Timeline
 from tests.doubles import Medium
-from tests.shell.world import RunClock, World, play
+from tests.shell.world import PAGE_TOKENS, Client, RunClock, World, key, play
 
 Line = dict[str, Any]
 
@@ -121,5 +122,66 @@ def test_a_miss_has_no_stage_and_nothing_is_remembered() -> None:
         assert not timeline._askers
         assert not timeline._queued
         assert not timeline._engines
+
+    play_with_pages_on_ssd(story)
+
+
+async def hint(engine: Client, numbers: list[int], request: str) -> None:
+    engine.tickets += 1
+    part = wire.QueryPart(0, PAGE_TOKENS, 0, [key(number) for number in numbers])
+    await engine.ask(lambda call: wire.WarmPrefix(call, request, 0, engine.tickets, 0, [part]))
+
+
+def test_a_hint_is_ready_when_its_pages_have_landed() -> None:
+    async def story(world: World) -> None:
+        lines = traced(world)
+        engine = await world.engine()
+        world.store.stall()
+        await hint(engine, [1, 2, 9], "r")
+        await trio.sleep(0.5)
+        world.store.release()
+        await wait_all_tasks_blocked()
+        await hint(engine, [1, 2], "nothing to read")
+        await engine.query([1, 2], request="r")
+        assert stages(lines) == [("r", "read_start"), ("r", "host_ready"), ("r", "host_ready")]
+        _, warm, demand = lines
+        assert (warm["origin"], warm["hits"], warm["elapsed_us"]) == ("warm", 2, 500_000)
+        assert (demand["origin"], demand["hits"], demand["elapsed_us"]) == ("demand", 2, 0)
+        assert warm["engine"] == "engine"
+
+    play_with_pages_on_ssd(story)
+
+
+def test_a_hint_whose_reads_go_on_without_it() -> None:
+    async def story(world: World) -> None:
+        lines = traced(world)
+        engine = await world.engine()
+        world.store.stall()
+        await hint(engine, [1], "cancelled")
+        await engine.ask(lambda call: wire.CancelHint(call, engine.tickets))
+        await hint(engine, [2], "expired")
+        await trio.sleep(6)
+        await hint(engine, [3], "overtaken")
+        await engine.query([3], request="overtaken")
+        ended = [line for line in lines if line["stage"] != "read_start"]
+        assert [(line["request_id"], line["stage"], line["cause"]) for line in ended] == [
+            ("cancelled", "read_stopped", "cancelled"),
+            ("expired", "read_deadline", "expired"),
+            ("overtaken", "read_stopped", "admitted"),
+        ]
+        assert {line["origin"] for line in ended} == {"warm"}
+        world.store.release()
+
+    play_with_pages_on_ssd(story)
+
+
+def test_a_hint_of_which_nothing_could_be_read_is_not_ready() -> None:
+    async def story(world: World) -> None:
+        lines = traced(world)
+        engine = await world.engine()
+        for slot in range(3):
+            world.store.faults.script_read(slot, ReadOutcome.FAILED)
+        await hint(engine, [1, 2], "r")
+        assert stages(lines) == [("r", "read_start"), ("r", "read_stopped")]
 
     play_with_pages_on_ssd(story)
