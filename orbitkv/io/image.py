@@ -22,16 +22,16 @@ from orbitkv.manager.ports import PageIdentity
 MAGIC = b"ORBITPG\x01"
 FORMAT = 1
 
-# magic, format | group, incarnation, generation, key length, namespace digest, key | footprint, image bytes
-_HEAD = struct.Struct("<8sI")
-_IDENTITY = struct.Struct("<IQQI16s32s")
-_LENGTHS = struct.Struct("<QQ")
+_FORMAT = "<8sI"  # magic, format
+_IDENTITY = "IQQI16s32s"  # group, incarnation, generation, key length, namespace digest, key
+_LENGTHS = "QQ"  # footprint, image bytes
+_HEAD = struct.Struct(_FORMAT + _IDENTITY + _LENGTHS)
 _HASH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 
-_IDENTITY_AT = _HEAD.size
-_LENGTHS_AT = _IDENTITY_AT + _IDENTITY.size
-_HASH_AT = _LENGTHS_AT + _LENGTHS.size
+_IDENTITY_AT = struct.calcsize(_FORMAT)
+_LENGTHS_AT = struct.calcsize(_FORMAT + _IDENTITY)
+_HASH_AT = _HEAD.size
 _CHECKSUM_AT = TRAILER_BYTES - _CHECKSUM.size
 _PADDING = bytes(_CHECKSUM_AT - _HASH_AT - _HASH.size)
 
@@ -81,13 +81,8 @@ def _head(identity: PageIdentity, footprint_bytes: int) -> bytes:
             f"a page key has 1 to {KEY_BYTES_MAX} bytes and a namespace digest {NAMESPACE_DIGEST_BYTES}; "
             f"got {len(key)} and {len(digest)}"
         )
-    return b"".join(
-        (
-            _HEAD.pack(MAGIC, FORMAT),
-            _IDENTITY.pack(identity.group, identity.incarnation, identity.generation, len(key), digest, key),
-            _LENGTHS.pack(footprint_bytes, footprint_bytes + TRAILER_BYTES),
-        )
-    )
+    who = (identity.group, identity.incarnation, identity.generation, len(key), digest, key)
+    return _HEAD.pack(MAGIC, FORMAT, *who, footprint_bytes, footprint_bytes + TRAILER_BYTES)
 
 
 def _payload_hash(payload: memoryview, head: bytes) -> int:
