@@ -9,7 +9,7 @@ What comes from a client can cost that client its session and nothing more. No m
 here beyond its framing (and the pieces of a long query); what to answer is the caller's to decide.
 """
 
-import errno
+import math
 import os
 import select
 import socket
@@ -22,16 +22,17 @@ import trio
 from orbitkv.events.outcomes import SessionEnd
 from orbitkv.io import wire
 from orbitkv.io.board import Board
-from orbitkv.io.framing import FramingError, OtherAbi, decode_hello, encode_greeting
-from orbitkv.io.link import Link, LinkBroken, close_descriptor
+from orbitkv.io.door import Door, refuse
+from orbitkv.io.framing import encode_greeting
+from orbitkv.io.link import Link, LinkBroken
 from orbitkv.io.listener import Listener
-from orbitkv.io.peers import Peer, ProcessTable, peer_credentials
+from orbitkv.io.peers import Peer, ProcessTable
 from orbitkv.manager.ports import Connected, Disconnected, Inbound, ProcessEnded, Request
 
 _READ: Final = select.EPOLLIN
 _WRITE: Final = select.EPOLLOUT
-_SEND_BUFFER_BYTES: Final = 1 << 20
-_ACCEPTS_PER_ROUND: Final = 16
+_DOOR_SHUT_SECONDS: Final = 1.0
+"""How long a door that was shut for want of descriptors stays shut, unless a connection leaves before."""
 
 
 @attrs.frozen(slots=True)
@@ -73,12 +74,12 @@ class SocketChannel:
         processes: ProcessTable | None = None,
     ) -> None:
         """Takes over all it is given. Raises OSError."""
-        self._listener = listener
         self._greeter = greeter
         self._limits = limits if limits is not None else ChannelLimits()
+        self._door = Door(listener, self._limits.connections_max)
         self._processes = processes if processes is not None else ProcessTable()
         self._epoll = select.epoll()
-        self._epoll.register(listener.socket.fileno(), _READ)
+        self._epoll.register(self._door.fileno(), _READ)
         self._links: dict[int, Link] = {}
         """By descriptor: all connections."""
         self._sessions: dict[int, Link] = {}
@@ -89,8 +90,6 @@ class SocketChannel:
         self._rounds_unyielded = 0
         self._buffer = bytearray(wire.MESSAGE_BYTES_MAX + 1)
         self._view = memoryview(self._buffer)
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self.refused_connections = 0
         self.poisoned_sessions = 0
 
     # --- the port ---------------------------------------------------------------------------------
@@ -128,15 +127,18 @@ class SocketChannel:
             self._drop(link)
         self._epoll.close()
         self._processes.close()
-        self._listener.close()
+        self._door.close()
         self._greeter.board.close()
         os.close(self._greeter.pool_fd)
-        os.close(self._spare)
         await trio.lowlevel.checkpoint()
 
     @property
     def connections(self) -> int:
         return len(self._links)
+
+    @property
+    def refused_connections(self) -> int:
+        return self._door.refused_connections
 
     def outbox_messages(self, session: int) -> int:
         """Replies that wait for the client to read; 0 for a session that is gone."""
@@ -146,12 +148,15 @@ class SocketChannel:
     # --- rounds -----------------------------------------------------------------------------------
 
     async def _wait(self) -> None:
-        if not self._ungreeted:
+        if not self._ungreeted and not self._door.shut:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
             return
-        deadline = next(iter(self._ungreeted.values()))
-        with trio.move_on_at(deadline):
+        deadline = trio.current_time() + _DOOR_SHUT_SECONDS if self._door.shut else math.inf
+        deadline = min(deadline, next(iter(self._ungreeted.values()), math.inf))
+        with trio.move_on_at(deadline) as waited:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
+        if waited.cancelled_caught and self._door.shut:
+            self._open_door_again()
 
     def _round(self) -> list[Inbound]:
         inbound: list[Inbound] = []
@@ -161,8 +166,8 @@ class SocketChannel:
             link = links.get(fd)
             if link is not None:
                 self._serve(link, events, inbound)
-            elif fd == self._listener.socket.fileno():
-                self._accept_all()
+            elif fd == self._door.fileno():
+                self._admit()
             elif self._processes.is_pidfd(fd):
                 ended.append(fd)
         for fd in ended:
@@ -232,7 +237,7 @@ class SocketChannel:
         refusal = wire.ChannelRefusal.POISONED
         try:
             if not link.session:
-                _refuse(link.sock, refusal, sentence)
+                refuse(link.sock, refusal, sentence)
             elif not link.outbox_messages:
                 link.send(wire.ErrorReply(0, refusal, refusal.name, sentence, refusal.retry_helps))
         except LinkBroken:
@@ -244,6 +249,8 @@ class SocketChannel:
         self._ungreeted.pop(link.fd, None)
         self._epoll.unregister(link.fd)
         link.sock.close()
+        if self._door.shut:
+            self._open_door_again()
 
     def _process_ended(self, pidfd: int, inbound: list[Inbound]) -> None:
         """Hear out what the process had sent; then its sessions end, then it does."""
@@ -267,74 +274,24 @@ class SocketChannel:
 
     # --- letting in -------------------------------------------------------------------------------
 
-    def _accept_all(self) -> None:
-        for _ in range(_ACCEPTS_PER_ROUND):
-            try:
-                sock, _address = self._listener.socket.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._refuse_without_descriptors()
-                    return
-                if error.errno in (errno.ECONNABORTED, errno.EINTR):
-                    continue
-                raise
-            self._admit(sock)
+    def _admit(self) -> None:
+        for sock in self._door.arrivals(len(self._links)):
+            link = Link(sock)
+            link.mask = _READ
+            self._epoll.register(link.fd, _READ)
+            self._links[link.fd] = link
+            self._ungreeted[link.fd] = trio.current_time() + self._limits.greeting_seconds_max
+        if self._door.shut:
+            self._epoll.modify(self._door.fileno(), 0)
 
-    def _refuse_without_descriptors(self) -> None:
-        """Give up the spare descriptor for a moment, or the waiting connection would wake us for ever."""
-        os.close(self._spare)
-        try:
-            sock, _address = self._listener.socket.accept()
-            self._turn_away(
-                sock,
-                wire.ChannelRefusal.TOO_MANY_CONNECTIONS,
-                "The manager has no file descriptors left for another connection. "
-                "Raise its limit with `ulimit -n`, or close connections that are not needed.",
-            )
-        except OSError:
-            pass
-        finally:
-            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-
-    def _admit(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        uid = peer_credentials(sock).uid
-        if uid != os.geteuid():
-            self._turn_away(
-                sock,
-                wire.ChannelRefusal.FOREIGN_USER,
-                f"The manager runs as user {os.geteuid()} and does not talk to user {uid}. "
-                "Run the engine and the manager as the same user.",
-            )
-            return
-        if len(self._links) >= self._limits.connections_max:
-            self._turn_away(
-                sock,
-                wire.ChannelRefusal.TOO_MANY_CONNECTIONS,
-                f"The manager already has {self._limits.connections_max} connections. "
-                "Close some, or raise --sessions-max.",
-            )
-            return
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
-        except OSError:
-            pass  # the default holds one message, which is enough
-        link = Link(sock)
-        link.mask = _READ
-        self._epoll.register(link.fd, _READ)
-        self._links[link.fd] = link
-        self._ungreeted[link.fd] = trio.current_time() + self._limits.greeting_seconds_max
-
-    def _turn_away(self, sock: socket.socket, refusal: wire.ChannelRefusal, sentence: str) -> None:
-        self.refused_connections += 1
-        _refuse(sock, refusal, sentence)
-        sock.close()
+    def _open_door_again(self) -> None:
+        self._door.open_again()
+        if not self._door.shut:
+            self._epoll.modify(self._door.fileno(), _READ)
 
     def _greet(self, link: Link, inbound: list[Inbound]) -> None:
         """Raises LinkBroken."""
-        hello = self._read_hello(link)
+        hello = self._door.hello(link, self._buffer, self._view)
         if hello is None:
             return
         try:
@@ -342,7 +299,7 @@ class SocketChannel:
         except ProcessLookupError as error:
             raise LinkBroken(SessionEnd.PROCESS_GONE, str(error)) from error
         except OSError as error:
-            self.refused_connections += 1
+            self._door.refused_connections += 1
             raise LinkBroken(SessionEnd.BROKEN, f"the peer cannot be watched: {error}") from error
         if new and peer.end_observable:
             self._epoll.register(peer.pidfd, _READ)
@@ -350,30 +307,6 @@ class SocketChannel:
         inbound.append(
             Connected(link.session, peer.process, peer.pid, peer.uid, hello.host, peer.end_observable)
         )
-
-    def _read_hello(self, link: Link) -> wire.Hello | None:
-        try:
-            count, descriptor = link.receive_descriptor(self._buffer)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            raise LinkBroken(SessionEnd.BROKEN, f"receiving failed: {error}") from error
-        close_descriptor(descriptor)
-        if count == 0:
-            raise LinkBroken(SessionEnd.BROKEN, "the connection ended")
-        try:
-            return decode_hello(self._view[:count])
-        except OtherAbi as error:
-            self.refused_connections += 1
-            _refuse(
-                link.sock,
-                wire.ChannelRefusal.OTHER_ABI,
-                f"The manager speaks channel ABI {wire.CHANNEL_ABI}, this client ABI {error.theirs}. "
-                "Install the same OrbitKV version for the engine and for the manager.",
-            )
-            raise LinkBroken(SessionEnd.BROKEN, str(error)) from error
-        except FramingError as error:
-            raise LinkBroken(SessionEnd.POISONED, str(error)) from error
 
     def _welcome(self, link: Link, peer: Peer) -> None:
         greeter = self._greeter
@@ -401,17 +334,10 @@ class SocketChannel:
             if deadline > now:
                 return
             self._drop(self._links[fd])
-            self.refused_connections += 1
+            self._door.refused_connections += 1
 
     def __repr__(self) -> str:
         return (
-            f"SocketChannel({str(self._listener.path)!r}, connections={len(self._links)}, "
+            f"SocketChannel({self._door!r}, connections={len(self._links)}, "
             f"sessions={len(self._sessions)}, processes={len(self._processes)})"
         )
-
-
-def _refuse(sock: socket.socket, refusal: wire.ChannelRefusal, sentence: str) -> None:
-    try:
-        sock.send(encode_greeting(wire.NotWelcome(refusal, refusal.name, sentence, refusal.retry_helps)))
-    except OSError:
-        pass  # it is being turned away; if it does not hear why, that is its loss

@@ -191,6 +191,57 @@ def test_without_descriptors_it_refuses_and_goes_on(socket_path: Path) -> None:
     trio.run(main)
 
 
+def test_a_door_without_even_a_reserve_is_shut_for_a_while(socket_path: Path, descriptors: None) -> None:
+    clock = trio.testing.MockClock()
+
+    async def main() -> None:
+        channel = make_channel(socket_path)
+        door = channel._door
+        inbound: list[Inbound] = []
+
+        def shut() -> bool:
+            return door.shut
+
+        async def serve() -> None:
+            while True:
+                inbound.extend(await channel.receive())
+
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        filling = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            await trio.testing.wait_all_tasks_blocked()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+            try:
+                os.close(door._reserve)  # somebody else was faster the last time
+                door._reserve = -1
+                while True:
+                    try:
+                        filling.append(os.open("/dev/null", os.O_RDONLY))
+                    except OSError:
+                        break
+                sock.connect(str(socket_path))
+                sock.send(encode_greeting(wire.Hello(os.getpid(), "here")))
+                while not shut():
+                    await trio.testing.wait_all_tasks_blocked(0.001)
+                assert inbound == []
+            finally:
+                for fd in filling:
+                    os.close(fd)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            clock.jump(1.5)
+            while not inbound:
+                await trio.testing.wait_all_tasks_blocked(0.001)
+            assert not shut()
+            nursery.cancel_scope.cancel()
+        assert [type(item) for item in inbound] == [Connected]
+        sock.close()
+        await channel.aclose()
+
+    trio.run(main, clock=clock)
+
+
 # --- what the client makes of the other end -------------------------------------------------------------
 
 
