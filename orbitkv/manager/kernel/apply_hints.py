@@ -17,6 +17,7 @@ def hint_admitted(state: State, event: facts.HintAdmitted) -> None:
         Part(group, page_tokens, trailing, unpack(pages), (), asked, len(pages) // 4)
         for (group, page_tokens, trailing, asked), pages in zip(event.parts, event.pages, strict=True)
     )
+    needed = sum(part.needed for part in parts)
     state.operations[event.operation] = Operation(
         event.instance,
         event.session,
@@ -31,7 +32,8 @@ def hint_admitted(state: State, event: facts.HintAdmitted) -> None:
         state.seq,
         granted=True,
         hint=True,
-        buffers=np.full(sum(part.needed for part in parts), -1, np.int64),
+        buffers=np.full(needed, -1, np.int64),
+        from_ssd=np.zeros(needed, np.int64),
     )
     _retire_ticket(state, event.session, event.operation & 0xFFFF_FFFF)
     state.sessions[event.session].operations[event.operation] = None
