@@ -18,6 +18,7 @@ from orbitkv.events.outcomes import (
     PageClass,
     QueryEnd,
     ReadOutcome,
+    Refusal,
     SaveDrop,
     Unused,
     WriteDrop,
@@ -35,6 +36,7 @@ SLOT = FOOTPRINT + 4096
 STORE = StoreInfo("io_uring", True, 'the host allows "it"', "/ssd", 1 << 30, 256 * MIB)
 JOURNAL = MemoryJournal()
 ADMISSION = Admission(JOURNAL, lag_bytes_max=1, unlogged_queries=2, unlogged_save_pages=8)
+ADMISSION.unlogged_hints, ADMISSION.refused_hints = 3, {Refusal.STALE: 6}
 
 CONTRACT = """
     pool_capacity_bytes pool_used_bytes pool_largest_free_bytes pool_alloc_failures_total
@@ -209,6 +211,7 @@ def test_each_family_is_told_what_it_is() -> None:
         ('hint_skips_total{reason="foreground"}', 7),
         ('hint_skips_total{reason="bytes"}', 0),
         ("warmup_foreground_skips_total", 7),
+        ('hints_refused_total{reason="stale"}', 6),
         ('hint_ends_total{reason="prepared"}', 4),
         ("warmup_prepared_bytes_total", FOOTPRINT),
         ("warmup_restored_bytes_total", 0),
@@ -234,6 +237,7 @@ def test_each_family_is_told_what_it_is() -> None:
         ('save_drops_total{reason="degraded"}', 8),
         ("log_records_total", 8),
         ("log_unlogged_queries_total", 2),
+        ("log_unlogged_hints_total", 3),
     ],
 )
 def test_samples(sample: str, value: float) -> None:

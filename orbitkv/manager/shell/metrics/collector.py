@@ -22,7 +22,7 @@ class ManagerMetrics(Collector):
     state: State
     journal: Journal
     admission: Admission
-    """Counts what is turned away while the log takes nothing: there can be no record of it."""
+    """Counts what is turned away and leaves no record."""
     store: StoreInfo
     """What drives the SSD, with engine `none` where there is none."""
 
@@ -32,7 +32,7 @@ class ManagerMetrics(Collector):
         yield from queries.budget(self.state)
         yield from queries.decisions(self.state)
         yield from queries.who_asks(self.state)
-        yield from warmup.hints(self.state)
+        yield from warmup.hints(self.state, self.admission)
         yield from warmup.cohort(self.state)
         yield from devices.transfers(self.state, self.admission)
         yield from devices.ssd(self.state, self.store)

@@ -67,3 +67,4 @@ def log(state: State, journal: Journal, admission: Admission) -> Iterator[Metric
         "Queries answered as misses while the log took nothing; in no other metric.",
         admission.unlogged_queries,
     )
+    yield counter("log_unlogged_hints", "Hints dropped meanwhile.", admission.unlogged_hints)

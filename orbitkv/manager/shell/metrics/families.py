@@ -4,6 +4,7 @@ needs a start.
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
@@ -35,9 +36,9 @@ def counters(name: str, text: str, label: str, values: Mapping[str, float]) -> M
 
 
 def by_word(
-    name: str, text: str, words: Iterable[IntEnum], counts: Mapping[int, int], label: str = "reason"
+    name: str, text: str, words: Iterable[IntEnum], counts: Mapping[Any, int], label: str = "reason"
 ) -> Metric:
-    """A counter for each of `words`; `counts` holds those that are not 0."""
+    """A counter for each of `words`; `counts` has those that are not 0, by word or by its number."""
     return counters(name, text, label, {word.name.lower(): counts.get(word, 0) for word in words})
 
 

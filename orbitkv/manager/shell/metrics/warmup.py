@@ -4,14 +4,15 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from orbitkv.events.outcomes import HintEnd, HintSkip, Unused
+from orbitkv.events.outcomes import HintEnd, HintSkip, Refusal, Unused
 from orbitkv.manager.kernel.state import State
+from orbitkv.manager.shell.admission import Admission
 from orbitkv.manager.shell.metrics.families import US_PER_SECOND, by_word, counter, counters, gauge
 
 _BYTES_PER_KIB = 1024
 
 
-def hints(state: State) -> Iterator[Metric]:
+def hints(state: State, admission: Admission) -> Iterator[Metric]:
     totals = state.totals
     yield counter("hints_admitted", "Hints whose pages were read.", totals.hints_admitted)
     yield counter("hints_not_needed", "Hints that left nothing to read; not skips.", totals.hints_not_needed)
@@ -20,6 +21,12 @@ def hints(state: State) -> Iterator[Metric]:
         "warmup_foreground_skips",
         "Those skipped because demand held or waited for bytes.",
         totals.hint_skips.get(HintSkip.FOREGROUND, 0),
+    )
+    yield by_word(
+        "hints_refused",
+        "Hints that were not to be understood, or not to be served; their senders are not told.",
+        Refusal,
+        admission.refused_hints,
     )
     yield by_word("hint_ends", "Admitted hints that ended, by how.", HintEnd, totals.hint_ends)
 
