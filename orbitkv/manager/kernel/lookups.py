@@ -47,7 +47,7 @@ def checked_pages(state: State, space: int, column: bytes, unknown: tuple[bytes,
         raise Refuse(Refusal.MALFORMED, f"a page hash has 1 to {KEY_BYTES_MAX} bytes")
     if not len(known):
         return pages
-    ordered = np.sort(known)
+    ordered = np.sort(known, kind="stable")  # page numbers run on, and this one is fast on what is sorted
     if ordered[-1] >= len(state.pages.keys) or np.logical_or.reduce(state.pages.space[known] != space):
         raise Refuse(Refusal.MALFORMED, "a page number does not belong to the group")
     if np.logical_or.reduce(ordered[1:] == ordered[:-1]):
