@@ -12,7 +12,6 @@ import numpy as np
 
 from orbitkv.manager.kernel.columns import Array, Ints, grown
 
-
 _RUN = 128
 """Keys compared at once: long enough to pay, short enough that a break in the run costs little."""
 
@@ -91,7 +90,7 @@ class PageTable:
         index = self.spaces[space].index
         pages: list[int | None] = []
         for start in range(0, len(keys), _RUN):
-            block = keys[start : start + _RUN]
+            block = list(keys[start : start + _RUN])
             first = index.get(block[0])
             end = -1 if first is None else first + len(block)
             if first is not None and self.keys[first:end] == block and self._all_in(space, first, end):
