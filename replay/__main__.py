@@ -1,4 +1,4 @@
-"""The command line of the log's tools: `python -m replay fold|verify|timeline LOG`, `... simulate`.
+"""The command line of the log's tools: `python -m replay fold|verify|timeline|audit LOG`, `... simulate`.
 
 Exit codes: 0 all is well, 1 a difference or damage was found, 2 the log cannot be read as asked.
 """
@@ -16,6 +16,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.text import Text
 
 from orbitkv.events.frame import LogError
+from replay.audit_text import print_audit
+from replay.auditor import audit_log
 from replay.findings import Incarnation, Report
 from replay.fold import Progress as Told
 from replay.fold import fold_log
@@ -89,6 +91,23 @@ def timeline(log: Path, request: str | None, full: bool) -> None:
         _print_remarks(opened)
         if opened.troubles:
             sys.exit(1)
+
+
+@main.command()
+@_log_argument
+@_json_option
+def audit(log: Path, as_json: bool) -> None:
+    """Recompute both ledgers from the log's facts, in SQL, and say where they do not add up."""
+    with _errors_in_words():
+        if as_json:
+            found = audit_log(log)
+            click.echo(json.dumps(found.as_json()))
+        else:
+            with _progress("audit", log) as told:
+                found = audit_log(log, told)
+            print_audit(found)
+            _print_remarks(found.log)
+    sys.exit(0 if found.ok else 1)
 
 
 def _timeline_text(line: Line) -> Text:
