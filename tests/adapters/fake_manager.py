@@ -41,6 +41,12 @@ class FakeManager:
     ended: set[bytes] = attrs.Factory(set)
     syncs: list[tuple[int, SyncOutcome, int, int, int]] = attrs.Factory(list)
     stages: list[tuple[str, str]] = attrs.Factory(list)
+    hints: list[tuple[str, int, tuple[bytes, ...]]] = attrs.Factory(list)
+    """(request, attempt, keys) of every hint."""
+    hints_out: dict[tuple[str, int], None] = attrs.Factory(dict)
+    """Those neither withdrawn nor followed by their request's query, which withdraws them too."""
+    withdrawn: list[str] = attrs.Factory(list)
+    hints_refused: bool = False
 
     def saved(self, keys: Sequence[bytes]) -> None:
         """As if an engine had saved these pages."""
@@ -61,6 +67,7 @@ class FakeAsker:
         self._manager = manager
 
     def query(self, request: str, attempt: int, keys: Sequence[bytes], revision: int) -> FakeAnswer:
+        self._manager.hints_out.pop((request, attempt), None)
         self._call("query", request, attempt, revision, len(keys))
         operation = f"{request}/{attempt}".encode()
         self._manager.asked[operation] = keys
@@ -77,6 +84,20 @@ class FakeAsker:
     def release(self, lease: bytes) -> None:
         self._call("release", lease)
         self._manager.leases.pop(lease, None)
+
+    def hint(self, request: str, attempt: int, keys: Sequence[bytes]) -> bool:
+        if self._manager.gone or self._manager.hints_refused:
+            return False
+        self._manager.hints.append((request, attempt, tuple(keys)))
+        self._manager.hints_out[request, attempt] = None
+        return True
+
+    def cancel_hint(self, request: str, attempt: int) -> bool:
+        if (request, attempt) not in self._manager.hints_out:
+            return False
+        del self._manager.hints_out[request, attempt]
+        self._manager.withdrawn.append(request)
+        return True
 
     def report_stage(self, request: str, attempt: int, stage: str) -> None:
         if self._manager.gone:

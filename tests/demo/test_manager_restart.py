@@ -22,7 +22,7 @@ async def serve_one(engine: EmbeddedEngine, number: int, blocks: tuple[int, ...]
     await engine.submit(Arrive(f"request-{number}", PAGE_TOKENS * len(blocks) + 1, 4, (*blocks, 999)))
     while True:
         match await engine.receive():
-            case Progress(completed=completed) if completed == number:
+            case Progress(ended=ended) if ended == number:
                 return
 
 

@@ -16,7 +16,8 @@ class Played:
 
     reports: list[EngineReport] = attrs.Factory(list)
     first_tokens_us: list[int] = attrs.Factory(list)
-    completed: dict[str, int] = attrs.Factory(dict)
+    exposed_waits_us: list[int] = attrs.Factory(list)
+    ended: dict[str, int] = attrs.Factory(dict)
     """Requests ended so far, by engine."""
     wall_s: float = 0.0
     """From the first request's time to the last engine's report."""
@@ -60,10 +61,11 @@ async def _feed(
 async def _listen(engine: EmbeddedEngine, played: Played, on_progress: Callable[[int], None]) -> None:
     while True:
         match await engine.receive():
-            case Progress(first_tokens_us=first_tokens_us, completed=completed):
-                played.first_tokens_us.extend(first_tokens_us)
-                played.completed[engine.name] = completed
-                on_progress(sum(played.completed.values()))
+            case Progress() as progress:
+                played.first_tokens_us.extend(progress.first_tokens_us)
+                played.exposed_waits_us.extend(progress.exposed_waits_us)
+                played.ended[engine.name] = progress.ended
+                on_progress(sum(played.ended.values()))
             case Finished(report=report):
                 played.reports.append(report)
                 return

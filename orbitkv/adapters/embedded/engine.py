@@ -14,6 +14,7 @@ import trio
 from orbitkv.adapters.embedded.child import Child, Family
 from orbitkv.adapters.embedded.link import MESSAGE_BYTES_MAX, encode, pair
 from orbitkv.adapters.embedded.messages import (
+    Abort,
     Arrive,
     Configure,
     Drain,
@@ -49,6 +50,10 @@ class EmbeddedEngine:
     async def submit(self, request: Arrive) -> None:
         """Put a request into the engine's queue; waits while the engine takes nothing."""
         await self._send(request)
+
+    async def abort(self, name: str) -> None:
+        """Nobody waits for this request any more."""
+        await self._send(Abort(name))
 
     async def drain(self) -> None:
         """No more requests: the engine will report when all have ended."""

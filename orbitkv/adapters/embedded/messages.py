@@ -35,6 +35,10 @@ class EngineConfig(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Pages held for saves at one time; more are not saved, and counted."""
     request_timeout_s: float = 10.0
     """Longest wait for one answer of the manager."""
+    queue_warmup: bool | None = None
+    """Whether queued requests are hinted; None: as ORBITKV_QUEUE_WARMUP says, which is off unless set."""
+    progress_interval_s: float = 0.05
+    """At most one progress message in this time."""
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
@@ -55,13 +59,21 @@ class Arrive(_Message, tag=2, frozen=True):
     input_length: int
     output_length: int
     hash_ids: tuple[int, ...]
+    priority: int = 0
+    """Lower ones are considered first, equal ones in the order of arrival."""
 
 
 class Drain(_Message, tag=3, frozen=True):
     """No more requests; report when all have ended and every save is done."""
 
 
-FrontMessage: TypeAlias = Configure | Arrive | Drain
+class Abort(_Message, tag=4, frozen=True):
+    """Nobody wants the answer to this request any more. Harmless when it has ended."""
+
+    name: str
+
+
+FrontMessage: TypeAlias = Configure | Arrive | Drain | Abort
 
 # --- scheduler to front -------------------------------------------------------------------------------
 
@@ -73,8 +85,11 @@ class Ready(_Message, tag=10, frozen=True):
 class Progress(_Message, tag=11, frozen=True):
     first_tokens_us: tuple[int, ...]
     """Time to first token (modelled) of the requests that had theirs since the last message."""
-    completed: int
-    """Requests ended so far."""
+    ended: int
+    """Requests ended so far, aborted ones included."""
+    exposed_waits_us: tuple[int, ...] = ()
+    """Of the requests restored since the last message: from when pages and a place were free for it to
+    its restored KV being usable."""
 
 
 class EngineReport(msgspec.Struct, array_like=True, kw_only=True):
@@ -82,6 +97,8 @@ class EngineReport(msgspec.Struct, array_like=True, kw_only=True):
 
     requests: int = 0
     completed: int = 0
+    """Served to the last token."""
+    aborted: int = 0
     hbm_hit_pages: int = 0
     """Prompt pages that GPU memory still had: never asked for."""
     restored_pages: int = 0
@@ -98,6 +115,14 @@ class EngineReport(msgspec.Struct, array_like=True, kw_only=True):
     """Queries asked again because the prefix in GPU memory had shrunk."""
     cancelled_lookups: int = 0
     """Queries cancelled because GPU memory had the prefix by then."""
+    hints_sent: int = 0
+    """Queued requests of which the manager was told what GPU memory misses."""
+    hints_unsent: int = 0
+    """The client did not send it: all its tickets were out, or the manager was not to be reached."""
+    hints_spared: int = 0
+    """Nothing to tell: GPU memory had all that a query would ask for."""
+    hints_withdrawn: int = 0
+    """Taken back without a query: GPU memory had it by then, or the request was aborted."""
     offered_pages: int = 0
     """Pages that the scheduler gave its ranks to save."""
     unsaved_pages: int = 0
@@ -178,6 +203,9 @@ class RestoreDone(_Message, tag=32, frozen=True):
     mismatched_pages: int
     byte_mismatches: int
     elapsed_us: int
+    """Copying, without comparing."""
+    compared_us: int = 0
+    """Comparing, which only this engine does: the KV was usable so long before this message."""
 
 
 class Staged(_Message, tag=33, frozen=True):

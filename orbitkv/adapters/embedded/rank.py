@@ -70,14 +70,18 @@ class Rank:
             return RestoreDone(restore.number, False, 0, 0, 0, 0)
         self._copy(view, restore)
         copied_bytes = len(restore.pages) * self._slice_bytes
-        elapsed_us = (time.monotonic_ns() - started_ns) // 1000
+        copied_ns = time.monotonic_ns()
+        elapsed_us = (copied_ns - started_ns) // 1000
         wrong = [
             self._content.differing_bytes(k, self.hbm[p])
             for p, k in zip(restore.pages, restore.keys, strict=True)
         ]
+        compared_us = (time.monotonic_ns() - copied_ns) // 1000
         self._report_sync(restore, copied_bytes, elapsed_us)
         mismatched = sum(1 for differing in wrong if differing)
-        return RestoreDone(restore.number, True, copied_bytes, mismatched, sum(wrong), elapsed_us)
+        return RestoreDone(
+            restore.number, True, copied_bytes, mismatched, sum(wrong), elapsed_us, compared_us
+        )
 
     def save(self, save: Save) -> None:
         """Offer the pages, and put the wanted ones into the staging window. A failure loses the save only."""

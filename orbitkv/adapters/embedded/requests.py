@@ -21,6 +21,7 @@ class EngineRequest:
     """Pages that prompt and output fill, the last one partly."""
     arrived_ns: int
     lookup: Lookup
+    priority: int = 0
     pages: list[int] = attrs.Factory(list)
     """Its pages of GPU memory, in prompt order; empty while it waits."""
     local_pages: int = 0
@@ -29,6 +30,8 @@ class EngineRequest:
     """Leading tokens whose KV stands in its pages."""
     computes: bool = False
     """It has been in a forward pass."""
+    placeable_ns: int | None = None
+    """When pages and a place were first free for it: it would have been let in, had its KV been there."""
 
 
 def request_of(arrival: Arrive, page_tokens: int, now_ns: int) -> EngineRequest:
@@ -42,4 +45,5 @@ def request_of(arrival: Arrive, page_tokens: int, now_ns: int) -> EngineRequest:
         total_pages=-(-(arrival.input_length + arrival.output_length) // page_tokens),
         arrived_ns=now_ns,
         lookup=Lookup(arrival.name),
+        priority=arrival.priority,
     )

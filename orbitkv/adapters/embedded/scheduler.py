@@ -3,26 +3,26 @@
 Synchronous and without I/O of its own: it is turned by whoever owns the time and the links, tells
 ranks what to do through `tell_ranks`, and says when it wants to be turned again. A request is given
 all pages that prompt and output will need when it is let in, so nothing that runs ever waits for
-memory, and requests are let in in the order of arrival.
+memory. Requests are let in by priority, then in the order of arrival.
 """
 
-import heapq
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
-from itertools import count, islice
 
-import attrs
 import msgspec
 
 from orbitkv.adapters.embedded.admission import LoadGate, waits_for_query
 from orbitkv.adapters.embedded.compute_model import ComputeModel
+from orbitkv.adapters.embedded.decoding import Decoding
 from orbitkv.adapters.embedded.lookups import Found, Lookups
-from orbitkv.adapters.embedded.messages import Arrive, EngineConfig, EngineReport, Restore, RestoreDone
+from orbitkv.adapters.embedded.messages import Arrive, EngineConfig, EngineReport, RestoreDone
 from orbitkv.adapters.embedded.prefix_cache import PrefixCache
 from orbitkv.adapters.embedded.requests import EngineRequest, request_of
+from orbitkv.adapters.embedded.restores import Restores, RestoreUnderWay
 from orbitkv.adapters.embedded.saving import Saving
 from orbitkv.adapters.embedded.steps import StepRunner
+from orbitkv.adapters.embedded.waiting import WaitingQueue
+from orbitkv.adapters.embedded.warmup import Hinter, Warmup
 
 POLL_NS = 1_000_000
 """How soon a waiting query is looked at again: a look at the board costs a memory read."""
@@ -40,38 +40,36 @@ class Verdict(Enum):
     """GPU memory is full: nobody passes, or long prompts would never run."""
 
 
-@attrs.define
-class _Restoring:
-    request: EngineRequest
-    end: int
-    ranks_left: int
-    whole: bool = True
-    """No rank has failed and no byte was wrong."""
-
-
 class Scheduler:
     def __init__(
-        self, config: EngineConfig, lookups: Lookups, tell_ranks: Callable[[msgspec.Struct], None]
+        self,
+        config: EngineConfig,
+        lookups: Lookups,
+        tell_ranks: Callable[[msgspec.Struct], None],
+        hinter: Hinter | None = None,
     ) -> None:
+        """`hinter`: who takes hints about queued requests; None: nobody, and not even a look is taken."""
         self.report = EngineReport()
         self.first_tokens_us: list[int] = []
         """Time to first token (modelled) of requests since this list was last emptied."""
+        self.exposed_waits_us: list[int] = []
+        """See `Progress`; of restores since this list was last emptied."""
         self._config = config
         self._page_tokens = config.page_tokens
         self._lookups = lookups
         self._tell_ranks = tell_ranks
+        self._warmup = None if hinter is None else Warmup(hinter, self.report)
         self._model = ComputeModel(config.scale)
         self._hbm = PrefixCache(config.hbm_pages)
         self._gate = LoadGate()
         self._saving = Saving(self._hbm, config.ranks, config.saving_pages_max, self.report)
         self._steps = StepRunner(config, self._model)
-        self._waiting: deque[EngineRequest] = deque()
-        self._restoring: dict[int, _Restoring] = {}
-        self._restores_numbered = 0
+        self._waiting = WaitingQueue()
+        self._restores = Restores(config.ranks, self.report)
         self._computing: list[EngineRequest] = []
-        self._decoding: list[tuple[int, int, EngineRequest]] = []
-        """Heap of (end of its last token in ns, running number, request)."""
-        self._decodes_numbered = count()
+        self._decoding = Decoding()
+        self._aborted: list[EngineRequest] = []
+        """Still somewhere above, until what runs for them has ended."""
 
     # --- what comes from outside ----------------------------------------------------------------------
 
@@ -82,8 +80,17 @@ class Scheduler:
             has = f"GPU memory has {self._config.hbm_pages}"
             raise ValueError(f"request {request.name} needs {request.total_pages} pages, {has}")
         self.report.requests += 1
-        self._waiting.append(request)
+        self._waiting.add(request)
         self._lookups.report_stage(request.lookup, "queued")
+        if self._warmup is not None:
+            self._warmup.announce(request, self._local_pages(request))
+
+    def abort(self, name: str) -> None:
+        """Nobody wants this request any more. It ends with the next turn after which nothing runs for it."""
+        for request in self._everyone():
+            if request.name == name and request not in self._aborted:
+                self._aborted.append(request)
+                return
 
     def step_done(self, number: int) -> None:
         """One more rank has computed its part of the forward pass."""
@@ -92,15 +99,11 @@ class Scheduler:
     def staged(self, number: int) -> None:
         self._saving.staged(number)
 
-    def restore_done(self, done: RestoreDone) -> None:
+    def restore_done(self, done: RestoreDone, now_ns: int) -> None:
         """One more rank has ended its copies. After the last, the request may compute."""
-        self._count_restore(done)
-        restoring = self._restoring[done.number]
-        restoring.ranks_left -= 1
-        restoring.whole &= done.copied and not done.byte_mismatches
-        if restoring.ranks_left == 0:
-            del self._restoring[done.number]
-            self._restored(restoring)
+        restore = self._restores.rank_done(done, now_ns)
+        if restore is not None:
+            self._restored(restore)
 
     # --- turning --------------------------------------------------------------------------------------
 
@@ -108,34 +111,39 @@ class Scheduler:
         """Do what can be done now. Returns when (ns) to turn again if nothing arrives; None: no need."""
         self._finish_step(now_ns)
         self._finish_decoding(now_ns)
-        loading = self._let_in()
+        if self._aborted:
+            self._aborted = [request for request in self._aborted if not self._ended_early(request)]
+        loading = self._let_in(now_ns)
         self._start_step(now_ns)
-        deadlines = [self._steps.end_ns] if self._steps.end_ns is not None else []
-        deadlines += [self._decoding[0][0]] if self._decoding else []
-        deadlines += [now_ns + POLL_NS] if loading else []
-        return min(deadlines, default=None)
+        deadlines = [self._steps.end_ns, self._decoding.next_end_ns, now_ns + POLL_NS if loading else None]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    @property
+    def ended(self) -> int:
+        """Requests that are over, however they ended."""
+        return self.report.completed + self.report.aborted
 
     @property
     def idle(self) -> bool:
         """Every request has ended and every save is out of the engine's hands."""
-        return self.report.completed == self.report.requests and self._saving.idle
+        return self.ended == self.report.requests and self._saving.idle
 
     def __repr__(self) -> str:
         return (
-            f"Scheduler(waiting={len(self._waiting)} restoring={len(self._restoring)} "
+            f"Scheduler(waiting={len(self._waiting)} restoring={len(self._restores)} "
             f"computing={len(self._computing)} decoding={len(self._decoding)} "
             f"held_pages={self._hbm.held_pages}/{self._hbm.pages} gate={self._gate.holder})"
         )
 
     # --- admission ------------------------------------------------------------------------------------
 
-    def _let_in(self) -> bool:
+    def _let_in(self, now_ns: int) -> bool:
         """Consider waiting requests in order. True if one waits for an answer, which nobody announces."""
         loading = False
-        for request in list(islice(self._waiting, self._config.lookups_max)):
+        for request in self._waiting.first(self._config.lookups_max):
             if self._running >= self._config.running_max:
                 break
-            verdict = self._consider(request)
+            verdict = self._consider(request, now_ns)
             if verdict is Verdict.NO_PAGES:
                 break
             if verdict is Verdict.PLACED:
@@ -145,15 +153,22 @@ class Scheduler:
 
     @property
     def _running(self) -> int:
-        return len(self._restoring) + len(self._computing) + len(self._decoding)
+        return len(self._restores) + len(self._computing) + len(self._decoding)
 
-    def _consider(self, request: EngineRequest) -> Verdict:
-        local = self._hbm.match(request.keys[: request.limit_pages])
+    def _local_pages(self, request: EngineRequest) -> int:
+        """Leading pages that GPU memory has, of those that may come from a cache. A look only."""
+        return self._hbm.match(request.keys[: request.limit_pages])
+
+    def _consider(self, request: EngineRequest, now_ns: int) -> Verdict:
+        local = self._local_pages(request)
         if not waits_for_query(request.prompt_tokens, local * self._page_tokens, self._page_tokens):
             # Others brought the prefix meanwhile: a query cannot add to it.
-            self._lookups.cancel(request.lookup)
+            self._forget_manager(request)
             return self._place(request, local, None)
-        if request.lookup.found is not None and not self._hbm.fits(*self._needs(request, local)):
+        fits = self._hbm.fits(*self._needs(request, local))
+        if fits and request.placeable_ns is None:
+            request.placeable_ns = now_ns
+        if not fits and request.lookup.found is not None:
             # Answered before, and no page for it yet: asking anew whenever the prefix shrinks helps nobody.
             return Verdict.NO_PAGES
         found = self._lookups.advance(request.lookup, request.keys, local)
@@ -163,6 +178,12 @@ class Scheduler:
             self._lookups.release(request.lookup)
             return self._place(request, local, None)
         return self._place(request, local, found) if self._gate.admits(request.name) else Verdict.AT_GATE
+
+    def _forget_manager(self, request: EngineRequest) -> None:
+        """What the manager was asked or told about it is over."""
+        self._lookups.cancel(request.lookup)
+        if self._warmup is not None:
+            self._warmup.withdraw(request)
 
     @staticmethod
     def _needs(request: EngineRequest, local: int) -> tuple[Sequence[bytes], int]:
@@ -182,35 +203,20 @@ class Scheduler:
             self._computing.append(request)
         else:
             self._gate.close_behind(request.name)
-            self._restore(request, found)
+            self._tell_ranks(self._restores.begin(request, found))
         return Verdict.PLACED
 
-    # --- restores -------------------------------------------------------------------------------------
-
-    def _restore(self, request: EngineRequest, found: Found) -> None:
-        end = min(found.end, request.limit_pages)
-        positions = slice(request.local_pages, end)
-        self._restores_numbered += 1
-        self._restoring[self._restores_numbered] = _Restoring(request, end, self._config.ranks)
-        first = request.local_pages - found.first
-        pages, keys = tuple(request.pages[positions]), request.keys[positions]
-        self._tell_ranks(Restore(self._restores_numbered, found.lease, first, pages, keys))
-
-    def _restored(self, restoring: _Restoring) -> None:
-        request = restoring.request
-        if restoring.whole:
-            self.report.restored_pages += restoring.end - request.local_pages
-            request.computed_tokens = restoring.end * self._page_tokens
-            self._publish(request, request.local_pages, restoring.end)
+    def _restored(self, restore: RestoreUnderWay) -> None:
+        request = restore.request
+        if restore.whole:
+            self.report.restored_pages += restore.end - request.local_pages
+            request.computed_tokens = restore.end * self._page_tokens
+            self._publish(request, request.local_pages, restore.end)
+            assert request.placeable_ns is not None, "it was considered before it was let in"
+            self.exposed_waits_us.append((restore.usable_ns - request.placeable_ns) // 1000)
         else:
             self.report.failed_restores += 1  # a failed load is a miss: compute what is not there
         self._computing.append(request)
-
-    def _count_restore(self, done: RestoreDone) -> None:
-        self.report.restored_bytes += done.copied_bytes
-        self.report.byte_mismatches += done.byte_mismatches
-        self.report.mismatched_pages += done.mismatched_pages
-        self.report.restore_us += done.elapsed_us
 
     # --- forward passes -------------------------------------------------------------------------------
 
@@ -236,12 +242,10 @@ class Scheduler:
     def _first_token(self, request: EngineRequest, now_ns: int) -> None:
         self.first_tokens_us.append((now_ns - request.arrived_ns) // 1000)
         self._computing.remove(request)
-        end_ns = now_ns + int(self._model.decode_seconds(request.output_tokens) * 1e9)
-        heapq.heappush(self._decoding, (end_ns, next(self._decodes_numbered), request))
+        self._decoding.add(request, now_ns + int(self._model.decode_seconds(request.output_tokens) * 1e9))
 
     def _finish_decoding(self, now_ns: int) -> None:
-        while self._decoding and self._decoding[0][0] <= now_ns:
-            _, _, request = heapq.heappop(self._decoding)
+        for request in self._decoding.ended(now_ns):
             self._hbm.drop(request.pages)
             self.report.completed += 1
 
@@ -254,3 +258,29 @@ class Scheduler:
             save = self._saving.offer(pages, keys)
             if save is not None:
                 self._tell_ranks(save)
+
+    # --- aborts ---------------------------------------------------------------------------------------
+
+    def _everyone(self) -> Iterator[EngineRequest]:
+        yield from self._waiting
+        yield from self._restores.requests()
+        yield from self._computing
+        yield from self._decoding
+
+    def _ended_early(self, request: EngineRequest) -> bool:
+        """End an aborted request, unless ranks are still at work on its pages."""
+        if request in self._waiting:
+            self._waiting.remove(request)
+            self._forget_manager(request)
+        elif request in self._steps.requests or request in self._restores.requests():
+            return False
+        elif request in self._computing:
+            self._computing.remove(request)
+        elif request in self._decoding:
+            self._decoding.remove(request)
+        else:
+            return True  # it was served before it came to that
+        self._gate.lift(request.name)
+        self._hbm.drop(request.pages)
+        self.report.aborted += 1
+        return True

@@ -15,6 +15,7 @@ import msgspec
 from orbitkv.adapters.embedded.link import Link, LinkClosed
 from orbitkv.adapters.embedded.lookups import Lookups
 from orbitkv.adapters.embedded.messages import (
+    Abort,
     Arrive,
     Configure,
     ConfigureRank,
@@ -37,9 +38,8 @@ from orbitkv.adapters.embedded.process import run_process
 from orbitkv.adapters.embedded.scheduler import Scheduler
 from orbitkv.adapters.embedded.sessions import SchedulerSession
 from orbitkv.adapters.errors import AdapterError
+from orbitkv.adapters.switches import queue_warmup_enabled
 
-PROGRESS_NS = 50_000_000
-"""At most one progress message in this time."""
 MESSAGES_PER_LINK_MAX = 64
 """Taken from one link before the scheduler is turned again."""
 
@@ -54,10 +54,13 @@ class SchedulerProcess:
         """Ranks that have not yet said RankReady, later RankFinished."""
         self._session = SchedulerSession(config)
         self._lookups = Lookups(self._session)
-        self._scheduler = Scheduler(config, self._lookups, self._tell_ranks)
+        warmup = queue_warmup_enabled() if config.queue_warmup is None else config.queue_warmup
+        hinter = self._session if warmup else None
+        self._scheduler = Scheduler(config, self._lookups, self._tell_ranks, hinter)
         self._draining = False
+        self._progress_ns = int(config.progress_interval_s * 1e9)
         self._told_ns = 0
-        self._told_completed = 0
+        self._told_ended = 0
         self._selector = selectors.DefaultSelector()
         links: list[Link[Any]] = [front, *ranks]
         for link in links:
@@ -112,12 +115,14 @@ class SchedulerProcess:
         match message:
             case Arrive():
                 self._scheduler.arrive(message, time.monotonic_ns())
+            case Abort(name=name):
+                self._scheduler.abort(name)
             case Drain():
                 self._draining = True
             case StepDone(number=number):
                 self._scheduler.step_done(number)
             case RestoreDone():
-                self._scheduler.restore_done(message)
+                self._scheduler.restore_done(message, time.monotonic_ns())
             case Staged(number=number):
                 self._scheduler.staged(number)
             case RankReady():
@@ -145,19 +150,30 @@ class SchedulerProcess:
 
         Returns the deadline, earlier if something is left to tell.
         """
-        due_ns = self._told_ns + PROGRESS_NS
-        if not self._scheduler.first_tokens_us and self._scheduler.report.completed == self._told_completed:
+        if not self._has_news:
             return deadline_ns
+        due_ns = self._told_ns + self._progress_ns
         if now_ns < due_ns:
             return due_ns if deadline_ns is None else min(due_ns, deadline_ns)
         self._send_progress(now_ns)
         return deadline_ns
 
+    @property
+    def _has_news(self) -> bool:
+        scheduler = self._scheduler
+        return bool(
+            scheduler.first_tokens_us or scheduler.exposed_waits_us or scheduler.ended != self._told_ended
+        )
+
     def _send_progress(self, now_ns: int) -> None:
-        completed = self._scheduler.report.completed
-        self._front.send(Progress(tuple(self._scheduler.first_tokens_us), completed))
-        self._scheduler.first_tokens_us.clear()
-        self._told_ns, self._told_completed = now_ns, completed
+        scheduler = self._scheduler
+        progress = Progress(
+            tuple(scheduler.first_tokens_us), scheduler.ended, tuple(scheduler.exposed_waits_us)
+        )
+        self._front.send(progress)
+        scheduler.first_tokens_us.clear()
+        scheduler.exposed_waits_us.clear()
+        self._told_ns, self._told_ended = now_ns, progress.ended
 
 
 def _rank_failed(why: str) -> AdapterError:

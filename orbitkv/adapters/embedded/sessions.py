@@ -74,8 +74,15 @@ class SchedulerSession:
             raise _not_registered(error) from error
 
     def query(self, request: str, attempt: int, keys: Sequence[bytes], revision: int) -> QueryAnswer:
-        part = QueryPart(GROUP, self._page_tokens, 0, list(keys))
-        return self._client.query(request, attempt, [part], revision)
+        return self._client.query(request, attempt, [self._part(keys)], revision)
+
+    def hint(self, request: str, attempt: int, keys: Sequence[bytes]) -> bool:
+        """Whether the hint was sent. Waits for nothing, raises nothing."""
+        return isinstance(self._client.warm_prefix(request, attempt, [self._part(keys)]), int)
+
+    def cancel_hint(self, request: str, attempt: int) -> bool:
+        """Whether a hint was out. Waits for nothing, raises nothing."""
+        return self._client.cancel_hint(request, attempt)
 
     def poll(self, operation: bytes) -> QueryAnswer:
         return self._client.poll(operation)
@@ -91,6 +98,9 @@ class SchedulerSession:
 
     def close(self) -> None:
         self._client.close()
+
+    def _part(self, keys: Sequence[bytes]) -> QueryPart:
+        return QueryPart(GROUP, self._page_tokens, 0, list(keys))
 
 
 class RankSession:
