@@ -387,13 +387,11 @@ class CacheManagerClient:
         if connection is None or not connection.begin_telling():
             return False
         try:
-            return connection.tell(
-                lambda call: wire.ReportStage(call, request, attempt, stage, at, monotonic)
-            )
+            return connection.tell(wire.ReportStage, request, attempt, stage, at, monotonic)
         except OrbitError:
             return False
         finally:
-            connection.end_telling()
+            connection.sending.release()
 
     def __enter__(self) -> "CacheManagerClient":
         return self

@@ -17,8 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-import attrs
-
 from orbitkv.adapters.client_errors import (
     CallTimedOut,
     ChannelPoisoned,
@@ -48,12 +46,8 @@ TELLING_WAIT_SECONDS: Final = 0.001
 """How long a one-way message waits for another thread to finish sending; then it is not sent."""
 
 
-@attrs.define(slots=True)
-class SentHint:
-    ticket: int
-    revision: int
-    sent_at: float
-    """On the monotonic clock, in seconds."""
+SentHint: TypeAlias = tuple[int, int, float]
+"""(ticket, revision, when it was sent: monotonic seconds)"""
 
 
 class Connection:
@@ -67,9 +61,9 @@ class Connection:
         self.hints: dict[tuple[str, int], SentHint] = {}
         """By (request, attempt), oldest first: hints that were sent over it. They end with it.
 
-        Changed between `begin_telling` and `end_telling` only.
+        Changed with `sending` held only.
         """
-        self._sending = threading.RLock()
+        self.sending = threading.RLock()
         """Held while messages are numbered and sent, and while the socket is closed."""
         self._calls = 0
         self._buffer = bytearray(wire.MESSAGE_BYTES_MAX + 1)
@@ -93,7 +87,7 @@ class Connection:
         """
         if len(builds) == 1:
             return self._await_reply(self._send(builds[0], descriptors))
-        with self._sending:
+        with self.sending:
             for build in builds:
                 reply = self._await_reply(self._send(build, descriptors))
                 if type(reply) is wire.ErrorReply:
@@ -101,25 +95,24 @@ class Connection:
         return reply
 
     def begin_telling(self) -> bool:
-        """Keep other threads from sending until `end_telling`. False when one takes too long about it."""
-        return self._sending.acquire(timeout=TELLING_WAIT_SECONDS)
+        """Take `sending`, if other threads let go of it soon. False when one takes too long."""
+        return self.sending.acquire(timeout=TELLING_WAIT_SECONDS)
 
-    def end_telling(self) -> None:
-        self._sending.release()
+    def tell(self, kind: Callable[..., wire.Request], *fields: object) -> bool:
+        """Send a one-way request of these fields. False when there is no room for it now: it is not sent.
 
-    def tell(self, build: Build) -> bool:
-        """Send a one-way request. False when there is no room for it at present: it is not sent.
-
-        For any thread, between `begin_telling` and `end_telling`. Raises ConnectionLost, and leaves the
+        For any thread, with `sending` held. Raises LimitExceeded, and ConnectionLost, which leaves the
         connection for its next caller to find broken: another thread may be waiting on it.
         """
         call = self._calls + 1
         try:
-            self._socket.send(_encode(build(call)), socket.MSG_DONTWAIT)
+            self._socket.send(encode_message(kind(call, *fields)), socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except OSError as error:
             raise lost(self.path, f"sending failed ({error.strerror})", sent=False) from error
+        except ValueError as error:
+            raise _too_long(error) from error
         self._calls = call
         return True
 
@@ -148,13 +141,13 @@ class Connection:
 
     def abandon(self) -> None:
         """In a child, right after the fork: a thread that held the lock is the parent's."""
-        self._sending = threading.RLock()
+        self.sending = threading.RLock()
         self.close()
 
     # --- one message --------------------------------------------------------------------------------
 
     def _send(self, build: Build, descriptors: Sequence[int]) -> int:
-        with self._sending:
+        with self.sending:
             call = self._calls + 1
             data = _encode(build(call))
             try:
@@ -233,7 +226,7 @@ class Connection:
         return poisoned(self.path, why)
 
     def _close_socket(self) -> None:
-        with self._sending:  # else its number could be another file's by the time a one-way message is sent
+        with self.sending:  # else its number could be another file's by the time a one-way message is sent
             self._socket.close()
 
     def _timed_out(self, what: str) -> CallTimedOut:
@@ -247,7 +240,11 @@ def _encode(request: wire.Request) -> bytes:
     try:
         return encode_message(request)
     except ValueError as error:
-        raise LimitExceeded(f"The request was not sent: {error}. Ask in smaller pieces.") from error
+        raise _too_long(error) from error
+
+
+def _too_long(error: ValueError) -> LimitExceeded:
+    return LimitExceeded(f"The request was not sent: {error}. Ask in smaller pieces.")
 
 
 def _map_board(fd: int, cells: int) -> memoryview:

@@ -20,11 +20,18 @@ from orbitkv.adapters.client_errors import LimitExceeded, OrbitError
 from orbitkv.adapters.connection import Connection, SentHint
 from orbitkv.adapters.questions import check_keys, check_name
 from orbitkv.adapters.session import ManagerSession
+from orbitkv.events.ids import KEY_BYTES_MAX
 from orbitkv.io import wire
 
 TICKETS_MAX: Final = 16
 STALE_SECONDS: Final = 5.0
 """The manager's default `hint_lifetime`: after it a ticket stands for nothing any more."""
+
+_PAGES_MAX: Final = wire.KEYS_PER_MESSAGE_MAX
+_PARTS_MAX: Final = wire.PARTS_MAX
+_NAME_MAX: Final = wire.NAME_CHARS_MAX
+_TICKET, _REVISION, _SENT_AT = 0, 1, 2
+"""Places in a SentHint."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,44 +77,48 @@ class Hints:
         self, request: str, attempt: int, parts: Sequence[wire.QueryPart], revision: int
     ) -> int | HintRefusal:
         """The ticket, or why the hint was not sent."""
-        missing = [part for part in parts if part.keys]
-        if not missing:
-            return self._refuse(HintRefusal.NOTHING_MISSING)
         connection = self._session.connection
         if connection is None:
             return self._fail(HintRefusal.NOT_CONNECTED, "no manager is connected at present")
         try:
-            _check(request, missing)
-            if not connection.begin_telling():
+            missing = parts if _is_usual(request, parts) else _missing(request, parts)
+            if not missing:
+                return self._refuse(HintRefusal.NOTHING_MISSING)
+            if not connection.sending.acquire(blocking=False) and not connection.begin_telling():
                 return self._fail(HintRefusal.NO_ROOM, "another thread is sending")
             try:
-                return self._warm(connection, (request, attempt), missing, revision)
+                return self._warm(connection, request, attempt, missing, revision)
             finally:
-                connection.end_telling()
+                connection.sending.release()
         except LimitExceeded as unfit:
             return self._fail(HintRefusal.UNFIT, str(unfit))
         except OrbitError as lost:
             return self._fail(HintRefusal.CONNECTION_LOST, str(lost))
 
     def _warm(
-        self, connection: Connection, key: tuple[str, int], parts: list[wire.QueryPart], revision: int
+        self,
+        connection: Connection,
+        request: str,
+        attempt: int,
+        parts: Sequence[wire.QueryPart],
+        revision: int,
     ) -> int | HintRefusal:
-        now = time.monotonic()
-        hints = connection.hints
-        _retire_stale(hints, now - self._stale_s)
-        known = hints.get(key)
-        if known is not None and revision <= known.revision:
-            return self._refuse(HintRefusal.DUPLICATE)
-        if known is None and len(hints) >= TICKETS_MAX:
-            return self._refuse(HintRefusal.TOO_MANY)
+        """With the connection kept from other threads."""
+        hints, key, now = connection.hints, (request, attempt), time.monotonic()
+        if key in hints or len(hints) >= TICKETS_MAX:
+            _retire_stale(hints, now - self._stale_s)  # else they are in nobody's way
+            if key in hints:
+                if revision <= hints[key][_REVISION]:
+                    return self._refuse(HintRefusal.DUPLICATE)
+            elif len(hints) >= TICKETS_MAX:
+                return self._refuse(HintRefusal.TOO_MANY)
         ticket = self._next_ticket()
-        if not connection.tell(lambda call: wire.WarmPrefix(call, *key, ticket, revision, parts)):
+        if not connection.tell(wire.WarmPrefix, request, attempt, ticket, revision, parts):
             return self._fail(HintRefusal.NO_ROOM, "the manager is behind with reading")
         hints.pop(key, None)  # a revision takes its place at the end: the table is in order of age
-        hints[key] = SentHint(ticket, revision, now)
+        hints[key] = (ticket, revision, now)
         self._trouble = None
-        with self._session.counting:
-            self._sent += 1
+        self._sent += 1  # a connection is replaced only when nothing can be sent over it any more
         return ticket
 
     # --- taking back ----------------------------------------------------------------------------------
@@ -124,13 +135,13 @@ class Hints:
             hint = connection.hints.pop(key, None)
             if hint is None:
                 return False
-            if connection.tell(lambda call: wire.CancelHint(call, hint.ticket)):
+            if connection.tell(wire.CancelHint, hint[_TICKET]):
                 return True
             return self._not_cancelled(HintRefusal.NO_ROOM, "the manager is behind with reading")
         except OrbitError as lost:
             return self._not_cancelled(HintRefusal.CONNECTION_LOST, str(lost))
         finally:
-            connection.end_telling()
+            connection.sending.release()
 
     # --- trouble --------------------------------------------------------------------------------------
 
@@ -158,25 +169,38 @@ class Hints:
         _log.log(level, "%s: %s. Its request is served without it.", what, why.rstrip("."))
 
 
-def _check(request: str, parts: Sequence[wire.QueryPart]) -> None:
-    """Raises LimitExceeded."""
-    check_name(request)
-    keys = 0
+def _is_usual(request: str, parts: Sequence[wire.QueryPart]) -> bool:
+    """A quick look: nothing to leave out, nothing to object to. The first key stands for all."""
+    pages = 0
     for part in parts:
+        keys = part.keys
+        if not keys or type(keys[0]) is not bytes or not 0 < len(keys[0]) <= KEY_BYTES_MAX:
+            return False
+        pages += len(keys)
+    return 0 < pages <= _PAGES_MAX and len(parts) <= _PARTS_MAX and 0 < len(request) <= _NAME_MAX
+
+
+def _missing(request: str, parts: Sequence[wire.QueryPart]) -> list[wire.QueryPart]:
+    """The parts of which pages are missing. Raises LimitExceeded."""
+    check_name(request)
+    missing = [part for part in parts if part.keys]
+    pages = 0
+    for part in missing:
         check_keys(part.keys)
-        keys += len(part.keys)
-    if keys > wire.KEYS_PER_MESSAGE_MAX or len(parts) > wire.PARTS_MAX:
+        pages += len(part.keys)
+    if pages > _PAGES_MAX or len(missing) > _PARTS_MAX:
         raise LimitExceeded(
-            f"A hint of {keys} keys in {len(parts)} groups does not fit one message, which carries "
-            f"{wire.KEYS_PER_MESSAGE_MAX} keys in {wire.PARTS_MAX} groups; hints are not cut. "
+            f"A hint of {pages} pages in {len(missing)} groups does not fit one message, which carries "
+            f"{_PAGES_MAX} pages in {_PARTS_MAX} groups; hints are not cut. "
             "Use longer pages, or hint shorter prefixes."
         )
+    return missing
 
 
 def _retire_stale(hints: dict[tuple[str, int], SentHint], until: float) -> None:
     """The manager has let go of them by itself."""
     while hints:
         oldest = next(iter(hints))
-        if hints[oldest].sent_at > until:
+        if hints[oldest][_SENT_AT] > until:
             return
         del hints[oldest]

@@ -81,7 +81,7 @@ def check_name(request: str) -> None:
 
 def check_keys(keys: Sequence[bytes]) -> None:
     """The first and the last key stand for all: an engine makes them all alike."""
-    for key in (*keys[:1], *keys[-1:]):
+    for key in (keys[0], keys[-1]) if keys else ():
         if not isinstance(key, bytes) or not 1 <= len(key) <= KEY_BYTES_MAX:
             raise LimitExceeded(
                 f"A page key that is no bytes of length 1 to {KEY_BYTES_MAX} was not sent: {key!r:.80}. "
