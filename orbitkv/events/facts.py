@@ -353,7 +353,7 @@ class GpuSynced(_Event, tag=47, frozen=True):
     copied_bytes: int
     elapsed_us: int
     late: bool
-    """The lease had expired; the pages were still held for this copy."""
+    """The lease had ended (expired, cancelled ...); the pages were still held for this copy."""
 
 
 class SyncFailed(_Event, tag=48, frozen=True):

@@ -23,7 +23,7 @@ from orbitkv.events.facts import (
     WarmProbed,
 )
 from orbitkv.events.outcomes import HintEnd, HintSkip, Origin, Phase, Refusal
-from orbitkv.manager.kernel.columns import Ints, pack
+from orbitkv.manager.kernel.columns import NONE, Ints, pack
 from orbitkv.manager.kernel.granting import joined, look_up
 from orbitkv.manager.kernel.interest import drop_unwanted
 from orbitkv.manager.kernel.lookups import checked_parts, registered
@@ -219,5 +219,6 @@ def end_if_prepared(turn: Turn, number: int) -> None:
 
 def own_pages(state: State, operation: Operation) -> Ints:
     """DRAM buffers of the pages that a hint names: it does not push out what it prepares."""
-    buffers = joined([state.pages.buffer[part.pages[: part.reach]] for part in operation.parts])
+    named = joined([part.pages[: part.reach] for part in operation.parts])
+    buffers = state.pages.buffer[named[named != NONE]]
     return buffers[buffers >= 0]
