@@ -13,7 +13,6 @@ from typing import TypeAlias
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 from orbitkv.events.frame import LogError
 from replay.audit_text import print_audit
@@ -21,10 +20,10 @@ from replay.auditor import audit_log
 from replay.findings import Incarnation, Report
 from replay.fold import Progress as Told
 from replay.fold import fold_log
-from replay.lines import struct_text
 from replay.log import Log
 from replay.simulate_command import simulate_command
-from replay.timeline import Line, open_lines
+from replay.timeline import open_lines
+from replay.timeline_text import print_timeline
 from replay.verify import verify_log
 
 PROGRESS_FROM_BYTES = 16 << 20
@@ -71,19 +70,7 @@ def timeline(log: Path, request: str | None, full: bool) -> None:
     """One line for each record, for people."""
     with _errors_in_words():
         opened, told = open_lines(log, request)
-        console = Console(highlight=False, soft_wrap=True)
-        incarnation, count = -1, 0
-        for line in told:
-            if line.incarnation != incarnation:
-                incarnation = line.incarnation
-                console.print(
-                    f"incarnation {incarnation}, {line.wall_time:%Y-%m-%d %H:%M:%S} UTC", style="bold"
-                )
-            console.print(_timeline_text(line))
-            if full:
-                for fact in line.facts:
-                    console.print(f"{'':22}{struct_text(fact)}", markup=False)
-            count += 1
+        count = print_timeline(told, request, full=full)
         if request is not None and not count:
             raise click.ClickException(
                 f"{log} has no record of a request {request!r}; list all with `timeline LOG`"
@@ -108,15 +95,6 @@ def audit(log: Path, as_json: bool) -> None:
             print_audit(found)
             _print_remarks(found.log)
     sys.exit(0 if found.ok else 1)
-
-
-def _timeline_text(line: Line) -> Text:
-    return Text.assemble(
-        (f"{line.seq:8d} ", "dim"),
-        (f"+{line.since_s:11.6f} ", "cyan"),
-        (line.cause_phrase, "bold"),
-        (f"  ->  {line.facts_phrase}" if line.facts_phrase else "", ""),
-    )
 
 
 def _report(name: str, path: Path, walk: _Walk, *, as_json: bool) -> None:

@@ -49,13 +49,18 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def phrase(struct: msgspec.Struct, at_ns: int) -> str:
     """E.g. "query opened: op 3.1, request 'a', 256 pages asked, 2.2 GiB charge"."""
-    kind = _WORD.sub(" ", type(struct).__name__).lower()
+    kind = name_of(struct)
     told = [
         words
         for name in struct.__struct_fields__
         if name not in _LEFT_OUT and (words := _field(name, getattr(struct, name), at_ns))
     ]
     return f"{kind}: {', '.join(told)}" if told else kind
+
+
+def name_of(struct: msgspec.Struct) -> str:
+    """E.g. "query opened"."""
+    return _WORD.sub(" ", type(struct).__name__).lower()
 
 
 def size_text(size_bytes: int) -> str:

@@ -8,20 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import attrs
-import numpy as np
 
-from orbitkv.events.facts import (
-    Event,
-    LeaseGranted,
-    QueryOpened,
-    ReadsJoined,
-    ReadsQueued,
-    StageReported,
-)
+from orbitkv.events.facts import Event, GpuSynced, LeaseEnded, LeaseReleased, ShareEnded
 from orbitkv.events.frame import SegmentHeader
 from orbitkv.events.record import Record
 from replay.log import Log
-from replay.phrases import phrase
+from replay.phrases import name_of, phrase
+from replay.sentences import sentence
+from replay.trail import RequestTrail
 
 SECOND_NS = 1_000_000_000
 
@@ -31,92 +25,55 @@ class Line:
     incarnation: int
     seq: int
     since_s: float
-    """Since the first record of the incarnation that the log still has."""
+    """Since the first record that is told of this incarnation."""
     wall_time: datetime
     record: Record
     facts: tuple[Event, ...]
-    """Those that concern the request; all of them where none was asked for."""
+    """Those that concern the request, or its part of them; all of them where none was asked for."""
+    followed: bool
+    """Whether only one request is told of."""
 
     @property
     def cause_phrase(self) -> str:
-        return phrase(self.record.cause, self.record.at_ns)
+        """With its fields, unless the facts that are told say as much."""
+        cause = self.record.cause
+        return name_of(cause) if self.followed and self.facts else phrase(cause, self.record.at_ns)
 
     @property
     def facts_phrase(self) -> str:
-        told = [phrase(fact, self.record.at_ns) for fact in self.facts]
-        others = len(self.record.events) - len(self.facts)
-        return "; ".join([*told, f"and {others} facts about others"] if others else told)
-
-
-class RequestTrail:
-    """Follows one request through one incarnation: its operations, their leases and reads."""
-
-    def __init__(self, request: str) -> None:
-        self._request = request
-        self._operations: set[int] = set()
-        self._leases: set[int] = set()
-        self._reads: set[int] = set()
-
-    def facts_of(self, record: Record) -> tuple[Event, ...]:
-        """The facts of the record that concern the request. Records must come in order."""
-        return tuple(event for event in record.events if self._concerns(event))
-
-    def asked_by(self, record: Record) -> bool:
-        """Whether the record's cause names the request, whatever came of it."""
-        cause = record.cause
-        return (
-            getattr(cause, "request", None) == self._request
-            or getattr(cause, "operation", None) in self._operations
-            or getattr(cause, "lease", None) in self._leases
-        )
-
-    def _concerns(self, event: Event) -> bool:
-        match event:
-            case QueryOpened() if event.request == self._request:
-                self._operations.add(event.operation)
-                return True
-            case StageReported():
-                return event.request == self._request
-            case LeaseGranted() if event.operation in self._operations:
-                self._leases.add(event.lease)
-                return True
-            case ReadsQueued() if event.operation in self._operations:
-                self._reads.update(range(event.read, event.read + len(event.pages) // 4))
-                return True
-            case ReadsJoined():
-                # Others who join its reads are not its story; that it joins theirs is.
-                mine = event.operation in self._operations
-                self._reads.update(_numbers(event.reads) if mine else ())
-                return mine
-            case _:
-                return (
-                    getattr(event, "operation", None) in self._operations
-                    or getattr(event, "lease", None) in self._leases
-                    or not self._reads.isdisjoint(_numbers(getattr(event, "reads", b"")))
-                )
+        return "; ".join(sentence(fact, self.record.at_ns) for fact in self.facts)
 
 
 def lines(log: Log, request: str | None = None) -> Iterator[Line]:
     """The log's records in order, or those that concern the request. Raises LogError."""
-    incarnation, begun_ns = -1, 0
+    incarnation = -1
+    begun_ns: int | None = None
     trail: RequestTrail | None = None
     for segment in log.segments():
         header = segment.header
+        if header.incarnation != incarnation:
+            incarnation, begun_ns = header.incarnation, None
+            trail = RequestTrail(request) if request is not None else None
         for frame in segment.frames():
-            if header.incarnation != incarnation:
-                incarnation, begun_ns = header.incarnation, frame.records[0].at_ns
-                trail = RequestTrail(request) if request is not None else None
             for record in frame.records:
-                facts = trail.facts_of(record) if trail else record.events
-                if trail is None or facts or trail.asked_by(record):
-                    yield Line(
-                        incarnation,
-                        record.seq,
-                        (record.at_ns - begun_ns) / SECOND_NS,
-                        wall_time(header, record.at_ns),
-                        record,
-                        facts,
-                    )
+                told = _telling(trail.facts_of(record)) if trail else record.events
+                if trail is None or told or trail.asked_by(record):
+                    begun_ns = record.at_ns if begun_ns is None else begun_ns
+                    since_s = (record.at_ns - begun_ns) / SECOND_NS
+                    wall = wall_time(header, record.at_ns)
+                    yield Line(incarnation, record.seq, since_s, wall, record, told, trail is not None)
+
+
+def _telling(told: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Without what others of the same record imply."""
+    synced = {(fact.lease, fact.rank) for fact in told if isinstance(fact, GpuSynced)}
+    ended = {fact.lease for fact in told if isinstance(fact, LeaseEnded)}
+    return tuple(
+        fact
+        for fact in told
+        if not (isinstance(fact, ShareEnded) and (fact.lease, fact.rank) in synced)
+        and not (isinstance(fact, LeaseReleased) and fact.lease in ended)
+    )
 
 
 def open_lines(path: Path, request: str | None = None) -> tuple[Log, Iterator[Line]]:
@@ -127,8 +84,3 @@ def open_lines(path: Path, request: str | None = None) -> tuple[Log, Iterator[Li
 
 def wall_time(header: SegmentHeader, at_ns: int) -> datetime:
     return datetime.fromtimestamp((header.wall_offset_ns + at_ns) / SECOND_NS, UTC)
-
-
-def _numbers(column: bytes) -> list[int]:
-    numbers: list[int] = np.frombuffer(column, "<u4").tolist()
-    return numbers

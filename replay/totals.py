@@ -12,11 +12,14 @@ import attrs
 from orbitkv.events.commands import Start
 from orbitkv.events.outcomes import (
     EvictionReason,
+    HintEnd,
+    HintSkip,
     LeaseEnd,
     PageClass,
     QueryEnd,
     ReadOutcome,
     SaveDrop,
+    Unused,
     WriteDrop,
 )
 from orbitkv.manager.kernel import State
@@ -27,6 +30,10 @@ _WORDS: dict[str, type[IntEnum]] = {
     "read_failures": ReadOutcome,
     "write_drops": WriteDrop,
     "save_drops": SaveDrop,
+    "hint_skips": HintSkip,
+    "hint_ends": HintEnd,
+    "unused_bytes": Unused,
+    "residence_us": EvictionReason,
 }
 
 

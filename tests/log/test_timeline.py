@@ -13,7 +13,8 @@ from orbitkv.events.record import Record
 from replay.__main__ import main
 from replay.log import Log
 from replay.phrases import phrase, size_text
-from replay.timeline import RequestTrail, lines
+from replay.timeline import lines
+from replay.trail import RequestTrail
 from tests.log import samples
 from tests.log.simulated import simulated_records, write_log
 
@@ -34,8 +35,8 @@ def test_each_record_is_one_line(tmp_path: Path, told: list[list[Record]]) -> No
     printed = [line for line in answer.stdout.splitlines() if not line.startswith("incarnation")]
     expected = [record for records in told for record in records]
     assert [int(line.split()[0]) for line in printed] == [record.seq for record in expected]
-    assert re.match(r" +1 \+ +0\.000000 start: incarnation 1", printed[0])
-    assert "incarnation 1, 2023-11-14 22:13:20 UTC" in answer.stdout
+    assert re.match(r" +1 \+ +0\.000000 s  start: incarnation 1", printed[0])
+    assert "incarnation 1, 2023-11-14 22:13:20.000 UTC" in answer.stdout
     assert "\x1b" not in answer.stdout, "no colours where nobody sees them"
 
 
@@ -68,7 +69,7 @@ def test_one_request_is_followed_through_operation_reads_and_lease(
         assert found[kind] > 0, kind
 
 
-def test_facts_about_others_are_counted_not_told() -> None:
+def test_facts_about_others_are_not_told() -> None:
     trail = RequestTrail("mine")
     ended = [facts.QueryEnded(operation, QueryEnd.MISSED) for operation in (1, 2)]
     opened = facts.StageReported(1, "mine", 0, "queued")
