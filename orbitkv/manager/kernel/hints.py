@@ -220,5 +220,5 @@ def end_if_prepared(turn: Turn, number: int) -> None:
 def own_pages(state: State, operation: Operation) -> Ints:
     """DRAM buffers of the pages that a hint names: it does not push out what it prepares."""
     named = joined([part.pages[: part.reach] for part in operation.parts])
-    buffers = state.pages.buffer[named[named != NONE]]
+    buffers: Ints = state.pages.buffer[named[named != NONE]]
     return buffers[buffers >= 0]
