@@ -221,4 +221,5 @@ def own_pages(state: State, operation: Operation) -> Ints:
     """DRAM buffers of the pages that a hint names: it does not push out what it prepares."""
     named = joined([part.pages[: part.reach] for part in operation.parts])
     buffers: Ints = state.pages.buffer[named[named != NONE]]
-    return buffers[buffers >= 0]
+    resident: Ints = buffers[buffers >= 0]
+    return resident

@@ -189,7 +189,7 @@ def slot_place(state: State, slot: int) -> SlotPlace:
 
 
 def unknown_holders(state: State) -> list[int]:
-    """Processes that left while they copied and whose end the host cannot tell: an operator's word frees them."""
+    """Processes that left while they copied and whose end the host cannot tell; an operator frees them."""
     return [
         number
         for number, process in state.processes.items()
