@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from prometheus_client.core import CounterMetricFamily, Metric, SummaryMetricFamily
 
+from orbitkv.events.ids import TRAILER_BYTES
 from orbitkv.events.outcomes import EvictionReason, PageClass
 from orbitkv.manager.kernel.state import State, Totals
 from orbitkv.manager.shell.metrics.families import US_PER_SECOND, counter, gauge, gauges
@@ -22,14 +23,13 @@ def pool(state: State) -> Iterator[Metric]:
 
 def cache(state: State) -> Iterator[Metric]:
     table = state.buffers
-    queues = table.queue[: table.rows]
-    indexed = queues >= 0
-    footprints = int(table.footprint[: table.rows][indexed].sum())
-    yield gauge("cache_resident_bytes", "Footprints of the pages in DRAM.", footprints)
-    by_queue = np.bincount(queues[indexed], minlength=len(table.queues))
-    resident = dict.fromkeys(PageClass, 0)
-    for number, page_class in enumerate(table.class_numbers()):
-        resident[PageClass(page_class)] += int(by_queue[number])
+    # One pass over the column, however many pages there are: the loop waits for a scrape.
+    counts = np.bincount(table.queue[: table.rows] + np.int16(1), minlength=len(table.queues) + 1).tolist()
+    resident, resident_bytes = dict.fromkeys(PageClass, 0), 0
+    for (page_class, slot_bytes), number in table.queue_numbers.items():
+        resident[PageClass(page_class)] += counts[number + 1]
+        resident_bytes += counts[number + 1] * (slot_bytes - TRAILER_BYTES)
+    yield gauge("cache_resident_bytes", "Footprints of the pages in DRAM.", resident_bytes)
     yield gauges(
         "cache_resident_pages",
         "Pages in DRAM by class.",
