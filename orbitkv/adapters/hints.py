@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 
 from orbitkv.adapters.client_errors import LimitExceeded, OrbitError
-from orbitkv.adapters.connection import Connection, SentHint
+from orbitkv.adapters.connection import SentHint
 from orbitkv.adapters.questions import check_keys, check_name
 from orbitkv.adapters.session import ManagerSession
 from orbitkv.events.ids import KEY_BYTES_MAX
@@ -28,7 +28,6 @@ STALE_SECONDS: Final = 5.0
 """The manager's default `hint_lifetime`: after it a ticket stands for nothing any more."""
 
 _PAGES_MAX: Final = wire.KEYS_PER_MESSAGE_MAX
-_PARTS_MAX: Final = wire.PARTS_MAX
 _NAME_MAX: Final = wire.NAME_CHARS_MAX
 _TICKET, _REVISION, _SENT_AT = 0, 1, 2
 """Places in a SentHint."""
@@ -80,46 +79,49 @@ class Hints:
         connection = self._session.connection
         if connection is None:
             return self._fail(HintRefusal.NOT_CONNECTED, "no manager is connected at present")
+        sending = connection.sending
         try:
-            missing = parts if _is_usual(request, parts) else _missing(request, parts)
-            if not missing:
-                return self._refuse(HintRefusal.NOTHING_MISSING)
-            if not connection.sending.acquire(blocking=False) and not connection.begin_telling():
+            keys = parts[0].keys if len(parts) == 1 else ()
+            if not (
+                0 < len(keys) <= _PAGES_MAX
+                and type(keys[0]) is bytes
+                and 0 < len(keys[0]) <= KEY_BYTES_MAX
+                and 0 < len(request) <= _NAME_MAX
+            ):  # else it is the usual case, which needs no closer look
+                parts = _missing(request, parts)
+                if not parts:
+                    return self._refuse(HintRefusal.NOTHING_MISSING)
+            if not sending.acquire(blocking=False) and not connection.begin_telling():
                 return self._fail(HintRefusal.NO_ROOM, "another thread is sending")
             try:
-                return self._warm(connection, request, attempt, missing, revision)
+                hints, key = connection.hints, (request, attempt)
+                if key in hints or len(hints) >= TICKETS_MAX:
+                    refusal = self._make_place(hints, key, revision)
+                    if refusal is not None:
+                        return self._refuse(refusal)
+                ticket = self._next_ticket()
+                if not connection.tell(wire.WarmPrefix, request, attempt, ticket, revision, parts):
+                    return self._fail(HintRefusal.NO_ROOM, "the manager is behind with reading")
+                hints.pop(key, None)  # a revision goes to the end: the table is in order of age
+                hints[key] = (ticket, revision, time.monotonic())
+                self._sent += 1  # a connection is replaced only when nothing can be sent over it any more
             finally:
-                connection.sending.release()
+                sending.release()
         except LimitExceeded as unfit:
             return self._fail(HintRefusal.UNFIT, str(unfit))
         except OrbitError as lost:
             return self._fail(HintRefusal.CONNECTION_LOST, str(lost))
-
-    def _warm(
-        self,
-        connection: Connection,
-        request: str,
-        attempt: int,
-        parts: Sequence[wire.QueryPart],
-        revision: int,
-    ) -> int | HintRefusal:
-        """With the connection kept from other threads."""
-        hints, key, now = connection.hints, (request, attempt), time.monotonic()
-        if key in hints or len(hints) >= TICKETS_MAX:
-            _retire_stale(hints, now - self._stale_s)  # else they are in nobody's way
-            if key in hints:
-                if revision <= hints[key][_REVISION]:
-                    return self._refuse(HintRefusal.DUPLICATE)
-            elif len(hints) >= TICKETS_MAX:
-                return self._refuse(HintRefusal.TOO_MANY)
-        ticket = self._next_ticket()
-        if not connection.tell(wire.WarmPrefix, request, attempt, ticket, revision, parts):
-            return self._fail(HintRefusal.NO_ROOM, "the manager is behind with reading")
-        hints.pop(key, None)  # a revision takes its place at the end: the table is in order of age
-        hints[key] = (ticket, revision, now)
         self._trouble = None
-        self._sent += 1  # a connection is replaced only when nothing can be sent over it any more
         return ticket
+
+    def _make_place(
+        self, hints: dict[tuple[str, int], SentHint], key: tuple[str, int], revision: int
+    ) -> HintRefusal | None:
+        """Retire what is stale; then, whether the rules forbid another one for `key`."""
+        _retire_stale(hints, time.monotonic() - self._stale_s)
+        if key in hints:
+            return HintRefusal.DUPLICATE if revision <= hints[key][_REVISION] else None
+        return HintRefusal.TOO_MANY if len(hints) >= TICKETS_MAX else None
 
     # --- taking back ----------------------------------------------------------------------------------
 
@@ -156,28 +158,17 @@ class Hints:
         return reason
 
     def _fail(self, reason: HintRefusal, why: str) -> HintRefusal:
-        self._report(reason, "A hint was not sent", why)
+        self._report(reason, f"A hint was not sent: {why.rstrip('.')}. Its request is served without it.")
         return self._refuse(reason)
 
     def _not_cancelled(self, reason: HintRefusal, why: str) -> bool:
-        self._report(reason, "The end of a hint was not sent", why)
+        self._report(reason, f"The end of a hint was not sent: {why.rstrip('.')}. It runs out by itself.")
         return False
 
-    def _report(self, reason: HintRefusal, what: str, why: str) -> None:
+    def _report(self, reason: HintRefusal, sentence: str) -> None:
         level = logging.DEBUG if reason is self._trouble else logging.WARNING
         self._trouble = reason
-        _log.log(level, "%s: %s. Its request is served without it.", what, why.rstrip("."))
-
-
-def _is_usual(request: str, parts: Sequence[wire.QueryPart]) -> bool:
-    """A quick look: nothing to leave out, nothing to object to. The first key stands for all."""
-    pages = 0
-    for part in parts:
-        keys = part.keys
-        if not keys or type(keys[0]) is not bytes or not 0 < len(keys[0]) <= KEY_BYTES_MAX:
-            return False
-        pages += len(keys)
-    return 0 < pages <= _PAGES_MAX and len(parts) <= _PARTS_MAX and 0 < len(request) <= _NAME_MAX
+        _log.log(level, "%s", sentence)
 
 
 def _missing(request: str, parts: Sequence[wire.QueryPart]) -> list[wire.QueryPart]:
@@ -188,10 +179,10 @@ def _missing(request: str, parts: Sequence[wire.QueryPart]) -> list[wire.QueryPa
     for part in missing:
         check_keys(part.keys)
         pages += len(part.keys)
-    if pages > _PAGES_MAX or len(missing) > _PARTS_MAX:
+    if pages > _PAGES_MAX or len(missing) > wire.PARTS_MAX:
         raise LimitExceeded(
             f"A hint of {pages} pages in {len(missing)} groups does not fit one message, which carries "
-            f"{_PAGES_MAX} pages in {_PARTS_MAX} groups; hints are not cut. "
+            f"{_PAGES_MAX} pages in {wire.PARTS_MAX} groups; hints are not cut. "
             "Use longer pages, or hint shorter prefixes."
         )
     return missing

@@ -17,6 +17,7 @@ from orbitkv.io import wire
 from orbitkv.manager.ports import Connected, Disconnected, Request
 from tests.channel.children import Child, in_child
 from tests.channel.engine import KEYS, make_client, part
+from tests.channel.raw import RawClient
 from tests.channel.stub import StubManager
 
 QUICK_S = 0.1
@@ -197,6 +198,26 @@ def test_hints_are_sent_whatever_the_switch_says(socket_path: Path, monkeypatch:
             monkeypatch.setenv("ORBITKV_QUEUE_WARMUP", value)
             assert queue_warmup_enabled() is on
         assert client.warm_prefix("request", 1, [part(*KEYS)]) == 2
+
+
+def test_a_frame_that_is_too_long_ends_its_session_and_no_other(socket_path: Path) -> None:
+    """The client does not send such; whoever does is no client."""
+    with StubManager(socket_path) as manager, make_client(socket_path) as client:
+        client.register()
+        raw = RawClient(socket_path)
+        raw.hello()
+        raw.welcome()
+        raw.send(wire.WarmPrefix(1, "request", 0, 1, 0, [part(*KEYS)]))
+        raw.send(wire.WarmPrefix(2, "request", 0, 2, 0, [part(*LONG), part(*KEYS)]))
+        poisoned = raw.receive()
+        assert isinstance(poisoned, wire.ErrorReply)
+        assert (poisoned.call, poisoned.refusal) == (0, wire.ChannelRefusal.POISONED)
+        assert "4112 keys in one message" in poisoned.sentence
+        assert raw.ended()
+        raw.close()
+        assert len(_said(manager, wire.WarmPrefix)) == 1
+        assert isinstance(client.warm_prefix("request", 0, [part(*KEYS)]), int)
+        assert len(_hinting(manager, client)) == 2
 
 
 # --- trouble ------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from orbitkv.adapters.client import CacheManagerClient, HintRefusal, QueryPart, 
 from orbitkv.adapters.operator import OperatorClient
 from orbitkv.events.geometry import image_bytes
 from orbitkv.events.outcomes import SyncOutcome
+from tests.channel.children import Child
 from tests.restart.managers import PAGE_BYTES, PAGE_TOKENS, Place, content, key, save, until
 
 PAGES = range(8)
@@ -75,11 +76,17 @@ def test_a_hint_that_is_never_polled_is_a_dram_hit_later(tmp_path: Path) -> None
     place.verify()
 
 
-def test_a_client_that_dies_right_after_its_hint_leaves_nothing_reserved(tmp_path: Path) -> None:
+def test_an_engine_killed_right_after_its_hint_leaves_nothing_reserved(tmp_path: Path) -> None:
     with cold_pages(tmp_path) as (place, metrics, client):
-        with place.client("another engine") as other:
-            assert isinstance(other.warm_prefix("request", 0, _prefix()), int)
-            other._session.forget()  # as a killed process: no goodbye
+        kept = []
+
+        def hint_in_a_process_of_its_own() -> bool:
+            kept.append(place.client("another engine"))  # nobody says goodbye
+            return isinstance(kept[0].__enter__().warm_prefix("request", 0, _prefix()), int)
+
+        child = Child(hint_in_a_process_of_its_own, linger=True)
+        assert child.answer() is True
+        child.kill()
         until(lambda: metrics["sessions"] == 1)
         until(lambda: metrics["query_reserved_bytes"] == 0)
         assert metrics["operations"] == 0
