@@ -17,7 +17,7 @@ from orbitkv.events.facts import (
 )
 from orbitkv.events.outcomes import LeaseEnd, QueryEnd
 from orbitkv.manager.kernel.apply_queries import leased_bytes
-from orbitkv.manager.kernel.columns import NONE
+from orbitkv.manager.kernel.columns import NONE, ZERO
 from orbitkv.manager.kernel.interest import drop_unwanted
 from orbitkv.manager.kernel.state import State
 from orbitkv.manager.kernel.turn import Turn
@@ -39,7 +39,7 @@ def answer_if_complete(turn: Turn, number: int) -> None:
     if operation is None or not operation.granted or operation.lease >= 0 or operation.awaited:
         return
     hits = len(operation.buffers)
-    ssd = int(np.add.reduce(operation.from_ssd))
+    ssd = int(np.count_nonzero(operation.from_ssd))
     turn.emit(DecisionSettled(number, operation.asked, hits - ssd, 0, ssd, operation.asked - hits))
     turn.reservations[number] = None
     if not hits:
@@ -60,8 +60,11 @@ def answer_if_complete(turn: Turn, number: int) -> None:
 
 def draining_bytes(state: State, operation: int) -> int:
     """Footprints of the operation's own submitted reads that have not ended."""
-    reads = (state.reads[number] for number in state.reservations[operation].reads)
-    return sum(read.footprint_bytes for read in reads if read.submitted)
+    numbers = state.reservations[operation].reads
+    if not numbers:
+        return 0
+    reads = [state.reads[number] for number in numbers]
+    return sum([read.footprint_bytes for read in reads if read.submitted])
 
 
 def settle_reservation(turn: Turn, number: int) -> None:
@@ -93,7 +96,7 @@ def end_operation(turn: Turn, number: int, end: QueryEnd) -> None:
     elif end == QueryEnd.EXPIRED:
         turn.emit(DecisionSettled(number, operation.asked, 0, 0, 0, operation.asked))
     if operation.granted and operation.lease < 0:
-        turn.released.append(operation.buffers[operation.buffers >= 0])
+        turn.released.append(operation.buffers[operation.buffers >= ZERO])
     awaited = list(operation.awaited)
     waited = [part.pages[part.pages != NONE] for part in operation.parts] if number in state.waiting else []
     turn.emit(QueryEnded(number, end))

@@ -10,7 +10,14 @@ from typing import Any, TypeAlias
 from orbitkv.events import facts
 from orbitkv.events.facts import Event
 from orbitkv.events.record import Record
-from orbitkv.manager.kernel import apply_hints, apply_memory, apply_queries, apply_saves, apply_sessions
+from orbitkv.manager.kernel import (
+    apply_hints,
+    apply_memory,
+    apply_queries,
+    apply_reads,
+    apply_saves,
+    apply_sessions,
+)
 from orbitkv.manager.kernel.state import State
 
 Applier: TypeAlias = Callable[[State, Any], None]
@@ -42,13 +49,13 @@ APPLIERS: dict[type, Applier] = {
     facts.QueryOpened: apply_queries.query_opened,
     facts.QueryWaiting: apply_queries.query_waiting,
     facts.QueryGranted: apply_queries.query_granted,
-    facts.ReadsQueued: apply_queries.reads_queued,
-    facts.ReadsJoined: apply_queries.reads_joined,
-    facts.ReadsSubmitted: apply_queries.reads_submitted,
-    facts.ReadsDropped: apply_queries.reads_dropped,
-    facts.ReadsLanded: apply_queries.reads_landed,
-    facts.ReadsFailed: apply_queries.reads_failed,
-    facts.StaleCompletion: apply_queries.stale_completion,
+    facts.ReadsQueued: apply_reads.reads_queued,
+    facts.ReadsJoined: apply_reads.reads_joined,
+    facts.ReadsSubmitted: apply_reads.reads_submitted,
+    facts.ReadsDropped: apply_reads.reads_dropped,
+    facts.ReadsLanded: apply_reads.reads_landed,
+    facts.ReadsFailed: apply_reads.reads_failed,
+    facts.StaleCompletion: apply_reads.stale_completion,
     facts.QueryCut: apply_queries.query_cut,
     facts.DecisionSettled: apply_queries.decision_settled,
     facts.LeaseGranted: apply_queries.lease_granted,

@@ -4,7 +4,8 @@ import numpy as np
 
 from orbitkv.events import facts
 from orbitkv.events.outcomes import Phase
-from orbitkv.manager.kernel.apply_queries import let_go, set_charge
+from orbitkv.manager.kernel.apply_queries import set_charge
+from orbitkv.manager.kernel.apply_reads import let_go
 from orbitkv.manager.kernel.columns import EMPTY, Ints, unpack
 from orbitkv.manager.kernel.state import Operation, Part, Reservation, State
 

@@ -10,8 +10,20 @@ from typing import Final
 import numpy as np
 
 from orbitkv.events.outcomes import PageClass
-from orbitkv.manager.kernel.columns import EMPTY, Array, Ints, grown
+from orbitkv.manager.kernel.columns import (
+    EMPTY,
+    ONE,
+    Array,
+    Ints,
+    distinct,
+    grown,
+    highest,
+    is_uniform,
+    lowest,
+)
 from orbitkv.manager.kernel.recency import TouchQueue
+
+_RETAINED = PageClass.RETAINED
 
 
 class Busy:
@@ -25,6 +37,10 @@ class Busy:
     """Ranks fill it, the carrier copies into it or seals it."""
     WRITING: Final = 4
     """The SSD reads it."""
+
+
+_BITS = {bit: np.array(bit, np.int8) for bit in (Busy.READING, Busy.FILLING, Busy.WRITING)}
+_OTHER_BITS = {bit: np.array(~bit, np.int8) for bit in _BITS}
 
 
 class BufferTable:
@@ -100,17 +116,33 @@ class BufferTable:
         self.offset[buffers] = offsets
         self.slot_bytes[buffers] = slot_bytes
         self.footprint[buffers] = footprint_bytes
-        self.generation[buffers] = generation + np.arange(len(buffers))
+        self.generation[buffers] = np.arange(generation, generation + count)
 
     def release(self, buffers: Ints) -> None:
-        assert not self.holds[buffers].any() and not self.busy[buffers].any(), "a freed buffer is nobody's"
-        assert (self.queue[buffers] < 0).all() and (self.page[buffers] >= 0).all(), "freed once, unindexed"
+        assert not highest(self.holds[buffers]) and not highest(self.busy[buffers]), (
+            "a freed buffer is nobody's"
+        )
+        assert highest(self.queue[buffers]) < 0 <= lowest(self.page[buffers]), "freed once, unindexed"
         self.page[buffers] = -1
         self.generation[buffers] = 0
         self.last[buffers] = 0
         self.landed_ns[buffers] = 0
         self.cohort[buffers] = 0
         self.free.extend(buffers.tolist())
+
+    def hold(self, buffers: Ints) -> None:
+        """One more holds each of them; none is named twice."""
+        self.holds[buffers] += ONE
+
+    def let_go(self, buffers: Ints) -> None:
+        """One less holds each of them; none is named twice."""
+        self.holds[buffers] -= ONE
+
+    def set_busy(self, buffers: Ints, why: int) -> None:
+        self.busy[buffers] |= _BITS[why]
+
+    def clear_busy(self, buffers: Ints, why: int) -> None:
+        self.busy[buffers] &= _OTHER_BITS[why]
 
     def enter_queue(self, buffers: Ints, page_class: PageClass, seq: int) -> None:
         """Index buffers of one size in their class, most recent first in `buffers`."""
@@ -121,9 +153,9 @@ class BufferTable:
 
     def touch(self, buffers: Ints, seq: int) -> None:
         """Make them recent, the first of `buffers` most. What this record touched before moves again."""
-        again = self.last[buffers] == seq
-        if again.any():
-            for number, group in self.by_queue(buffers[again]):
+        last = self.last[buffers]
+        if highest(last) == seq:
+            for number, group in self.by_queue(buffers[last == seq]):
                 self.queues[number].withdraw(group, seq)
         self.last[buffers] = seq
         for number, group in self.by_queue(buffers):
@@ -132,41 +164,33 @@ class BufferTable:
     def by_queue(self, buffers: Ints) -> list[tuple[int, Ints]]:
         """`buffers` split by the queue they are in, order kept."""
         numbers = self.queue[buffers]
-        first = int(numbers[0])
-        if np.logical_and.reduce(numbers == first):
-            return [(first, buffers)]
-        return [(int(number), buffers[numbers == number]) for number in np.unique(numbers)]
+        if is_uniform(numbers):
+            return [(int(numbers.item(0)), buffers)]
+        return [(number, buffers[numbers == number]) for number in distinct(numbers).tolist()]
 
     def by_size(self, buffers: Ints) -> list[Ints]:
         sizes = self.slot_bytes[buffers]
-        if not len(buffers) or (sizes == sizes[0]).all():
-            return [buffers] if len(buffers) else []
-        return [buffers[sizes == size] for size in np.unique(sizes)]
+        if not len(buffers):
+            return []
+        if is_uniform(sizes):
+            return [buffers]
+        return [buffers[sizes == size] for size in distinct(sizes).tolist()]
 
     def queue_for(self, page_class: PageClass, slot_bytes: int) -> TouchQueue:
         number = self.queue_numbers.get((page_class, slot_bytes))
         if number is None:
             number = len(self.queues)
             self.queue_numbers[page_class, slot_bytes] = number
-            self.queues.append(TouchQueue(number))
+            self.queues.append(TouchQueue(number, page_class))
         return self.queues[number]
 
     def below_retained(self, buffers: Ints) -> Ints:
         """Those of the indexed `buffers` that are in a lower class."""
-        retained = [
-            n for (page_class, _), n in self.queue_numbers.items() if page_class == PageClass.RETAINED
-        ]
         numbers = self.queue[buffers]
-        lower = numbers != retained[0] if retained else np.ones(len(buffers), np.bool_)
-        for number in retained[1:]:
-            lower &= numbers != number
-        return buffers[lower] if np.logical_or.reduce(lower) else EMPTY
-
-    def class_of(self, buffer: int) -> PageClass | None:
-        number = int(self.queue[buffer])
-        if number < 0:
-            return None
-        return PageClass(self.class_numbers()[number])
+        if is_uniform(numbers):
+            return EMPTY if self.queues[numbers.item(0)].page_class == _RETAINED else buffers
+        lower = np.array([queue.page_class != _RETAINED for queue in self.queues], np.bool_)
+        return buffers[lower[numbers]]
 
     def class_numbers(self) -> list[int]:
         """Page class by queue number."""

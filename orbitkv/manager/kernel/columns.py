@@ -4,6 +4,7 @@ Page lists come as little-endian u32 bytes (see `orbitkv.events.ids`). Inside th
 int64 arrays, because numpy indexes with int64 without a conversion on every use.
 """
 
+import struct
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
@@ -21,15 +22,35 @@ EMPTY: Ints = np.empty(0, np.int64)
 EMPTY.setflags(write=False)
 
 
+ZERO: Array = np.zeros((), np.int64)
+"""For `column < ZERO`: numpy compares with an array of no dimension in half the time of an int."""
+ONE: Array = np.ones((), np.int32)
+"""For counts up and down (`holds`, `references`), for the same reason."""
+ABSENT: Ints = np.full(1, -1, np.int64)
+"""`ABSENT.repeat(n)` is `np.full(n, -1)` in a third of the time."""
+ABSENT.setflags(write=False)
+
+_U32 = np.dtype("<u4")
+_I64_LE = np.dtype("<i8")
+_I64 = np.dtype(np.int64)
+_FEW = 64
+"""Up to so many values a walk over Python integers is quicker than a numpy reduction."""
+
+
 def unpack(column: bytes) -> Ints:
     """u32 column to int64 array."""
-    return np.frombuffer(column, "<u4").astype(np.int64)
+    return np.frombuffer(column, _U32).astype(_I64)
+
+
+def numbers_of(column: bytes) -> tuple[int, ...]:
+    """u32 column to plain integers, for those who walk over them one by one."""
+    return struct.unpack(f"<{len(column) // 4}I", column)
 
 
 def pack(values: Ints | Iterable[int]) -> bytes:
     """Integers below 2^32 to a u32 column."""
     if isinstance(values, np.ndarray):
-        return values.astype("<u4").tobytes()
+        return values.astype(_U32).tobytes()
     column = array("I", values)
     if sys.byteorder == "big":
         column.byteswap()
@@ -37,13 +58,54 @@ def pack(values: Ints | Iterable[int]) -> bytes:
 
 
 def lowest(values: Array) -> int:
-    """The smallest value; NONE for no values. Cheaper than `values.min()` on short arrays."""
-    return int(np.minimum.reduce(values)) if len(values) else NONE
+    """The smallest value; NONE for no values. A quarter of the time of `values.min()` on short arrays."""
+    return int(values.item(values.argmin())) if len(values) else NONE
+
+
+def highest(values: Array) -> int:
+    """The largest value; -1 for no values."""
+    return int(values.item(values.argmax())) if len(values) else -1
+
+
+def is_uniform(values: Array) -> bool:
+    """Whether all of at least one value are equal."""
+    return bool(values.item(values.argmin()) == values.item(values.argmax()))
+
+
+def total(values: Array) -> int:
+    """The sum."""
+    return sum(values.tolist()) if len(values) <= _FEW else int(values.sum())
+
+
+def has_repeats(values: Ints) -> bool:
+    if len(values) <= _FEW:
+        return len(set(values.tolist())) < len(values)
+    ordered = np.sort(values, kind="stable")  # numbers often run on: this one is fast on what is sorted
+    return bool(np.count_nonzero(ordered[1:] == ordered[:-1]))
+
+
+def distinct(values: Ints) -> Ints:
+    """The values in rising order, each once. `np.unique` hashes: ten times as long on a few hundred."""
+    ordered = np.sort(values, kind="stable")
+    if len(ordered) < 2:
+        return ordered
+    new = np.empty(len(ordered), np.bool_)
+    new[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    return ordered[new]
+
+
+def count_each(column: Array, rows: Ints, change: int) -> None:
+    """Add `change` to `column` at each of `rows`, also where a row is named twice."""
+    if has_repeats(rows):
+        np.add.at(column, rows, change)
+    else:
+        column[rows] += change
 
 
 def unpack_wide(column: bytes) -> Ints:
     """u64 column (values below 2^63) to int64 array."""
-    return np.frombuffer(column, "<i8").astype(np.int64)
+    return np.frombuffer(column, _I64_LE).astype(_I64)
 
 
 def pack_wide(values: Ints | Sequence[int]) -> bytes:

@@ -7,7 +7,7 @@ are neither read, leased nor promoted.
 
 from collections.abc import Sequence
 
-import attrs
+import msgspec
 import numpy as np
 
 from orbitkv.events.facts import (
@@ -18,7 +18,7 @@ from orbitkv.events.facts import (
     ReadsQueued,
 )
 from orbitkv.events.outcomes import Origin
-from orbitkv.manager.kernel.columns import NONE, Ints, lowest, pack
+from orbitkv.manager.kernel.columns import NONE, ZERO, Ints, lowest, pack
 from orbitkv.manager.kernel.prefixes import Available, reach
 from orbitkv.manager.kernel.state import Instance, Operation, Part, State
 from orbitkv.manager.kernel.turn import Turn
@@ -122,14 +122,14 @@ def _grant(turn: Turn, number: int, parts: Sequence[Part]) -> None:
     pages = joined([part.pages[span] for part, span in zip(parts, needed, strict=True)])
     buffers = joined([s.buffers[span] for s, span in zip(seen, needed, strict=True)])
     reading = joined([s.reading[span] for s, span in zip(seen, needed, strict=True)])
-    in_dram = np.flatnonzero(buffers >= 0)
+    in_dram = (buffers >= ZERO).nonzero()[0]
     hits = buffers[in_dram]
     positions = b"" if len(hits) == len(pages) else pack(in_dram)
     turn.emit(QueryGranted(number, charge_bytes, bounds, positions, pack(hits)))
     _promote(turn, hits)
-    shared = np.flatnonzero((buffers < 0) & (reading >= 0))
-    queued = np.flatnonzero((buffers < 0) & (reading < 0))
-    if len(shared):
+    queued = ((buffers & reading) < ZERO).nonzero()[0]  # both -1
+    if len(hits) + len(queued) < len(pages):
+        shared = ((buffers < ZERO) & (reading >= ZERO)).nonzero()[0]
         turn.emit(ReadsJoined(number, pack(reading[shared]), pack(shared)))
     if len(queued):
         turn.emit(ReadsQueued(number, state.read_next, pack(pages[queued]), pack(queued), Origin.DEMAND))
@@ -140,8 +140,7 @@ def joined(arrays: list[Ints]) -> Ints:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-@attrs.frozen(slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True, gc=False):
     """What a lookup finds, by page; -1 for none."""
 
     buffers: Ints
@@ -153,13 +152,13 @@ def look_up(state: State, pages: Ints, unknown: bool) -> Seen:
     table = state.pages
     if not unknown:
         buffers, reading, slots = table.buffer[pages], table.read[pages], table.slot[pages]
-        return Seen(buffers, reading, (buffers >= 0) | (reading >= 0) | (slots >= 0))
+        return Seen(buffers, reading, (buffers & reading & slots) >= ZERO)  # not all three are -1
     missing = pages == NONE
     known = np.where(missing, 0, pages)
     buffers = np.where(missing, -1, table.buffer[known])
     reading = np.where(missing, -1, table.read[known])
     slots = np.where(missing, -1, table.slot[known])
-    return Seen(buffers, reading, (buffers >= 0) | (reading >= 0) | (slots >= 0))
+    return Seen(buffers, reading, (buffers & reading & slots) >= ZERO)
 
 
 def _promote(turn: Turn, hits: Ints) -> None:

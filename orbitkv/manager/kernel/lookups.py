@@ -7,7 +7,7 @@ import numpy as np
 from orbitkv.events.commands import QueryPart
 from orbitkv.events.ids import KEY_BYTES_MAX
 from orbitkv.events.outcomes import Refusal
-from orbitkv.manager.kernel.columns import NONE, Ints, is_column, unpack
+from orbitkv.manager.kernel.columns import NONE, Ints, has_repeats, is_column, unpack
 from orbitkv.manager.kernel.state import Instance, Part, Session, State
 from orbitkv.manager.kernel.turn import Refuse
 
@@ -40,27 +40,35 @@ def checked_pages(state: State, space: int, column: bytes, unknown: tuple[bytes,
     if not column or not is_column(column):
         raise Refuse(Refusal.MALFORMED, "a page list needs at least one key")
     pages = unpack(column)
-    known = pages[pages != NONE] if unknown else pages
-    if len(known) + len(unknown) != len(pages) or len(set(unknown)) < len(unknown):
-        raise Refuse(Refusal.MALFORMED, "a page hash appears twice in one request")
-    if any(not 1 <= len(key) <= KEY_BYTES_MAX for key in unknown):
-        raise Refuse(Refusal.MALFORMED, f"a page hash has 1 to {KEY_BYTES_MAX} bytes")
-    if not len(known):
-        return pages
-    ordered = np.sort(known, kind="stable")  # page numbers run on, and this one is fast on what is sorted
-    if ordered[-1] >= len(state.pages.keys) or np.logical_or.reduce(state.pages.space[known] != space):
+    known = pages
+    if unknown:
+        known = pages[pages != NONE]
+        if len(known) + len(unknown) != len(pages) or len(set(unknown)) < len(unknown):
+            raise Refuse(Refusal.MALFORMED, "a page hash appears twice in one request")
+        if any(not 1 <= len(key) <= KEY_BYTES_MAX for key in unknown):
+            raise Refuse(Refusal.MALFORMED, f"a page hash has 1 to {KEY_BYTES_MAX} bytes")
+    if not _are_of(state, space, known):
         raise Refuse(Refusal.MALFORMED, "a page number does not belong to the group")
-    if np.logical_or.reduce(ordered[1:] == ordered[:-1]):
+    if has_repeats(known):
         raise Refuse(Refusal.MALFORMED, "a page hash appears twice in one request")
     return pages
+
+
+def _are_of(state: State, space: int, pages: Ints) -> bool:
+    """Whether these numbers, which came from outside, are all bound in the space."""
+    try:
+        spaces = state.pages.space[pages]
+    except IndexError:  # beyond every number that was ever given
+        return False
+    return int(np.count_nonzero(spaces == space)) == len(pages)
 
 
 def checked_parts(state: State, instance: Instance, parts: Sequence[QueryPart]) -> list[Part]:
     """The parts of a query or a hint: one for each group, of the pages as they are registered."""
     checked = [_checked_part(state, instance, part) for part in parts]
-    if not checked or len({part.group for part in checked}) < len(checked):
+    if len(checked) != 1 and (not checked or len({part.group for part in checked}) < len(checked)):
         raise Refuse(Refusal.MALFORMED, "a query names one part for each group, and at least one")
-    named = sum(len(part.pages) for part in checked)
+    named = sum([len(part.pages) for part in checked])
     if named > state.config.query_keys_max:
         raise Refuse(
             Refusal.MALFORMED,

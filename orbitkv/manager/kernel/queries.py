@@ -28,7 +28,7 @@ def submit_query(turn: Turn, command: SubmitQuery) -> None:
     session = registered(state, command.session)
     instance = state.instances[session.instance]
     parts = checked_parts(state, instance, command.parts)
-    asked = sum(part.asked for part in parts)
+    asked = sum([part.asked for part in parts])
     predecessor = _predecessor(turn, command, session.instance)
     if predecessor is _ANSWERED:
         return
@@ -98,7 +98,7 @@ def _open(turn: Turn, command: SubmitQuery, instance_no: int, parts: list[Part],
     state = turn.state
     instance = state.instances[instance_no]
     number = command.session << 32 | command.ticket
-    charge = sum(instance.groups[part.group].footprint_bytes * len(part.pages) for part in parts)
+    charge = sum([instance.groups[part.group].footprint_bytes * len(part.pages) for part in parts])
     limit = min(state.config.query_budget_bytes, state.config.instance_query_budget_bytes)
     too_large = charge > limit
     if too_large and state.config.demand_prefix_cut and len(parts) == 1 and not parts[0].trailing:
@@ -117,7 +117,7 @@ def _open(turn: Turn, command: SubmitQuery, instance_no: int, parts: list[Part],
             asked,
             charge,
             turn.at_ns + state.config.demand_lifetime_ns,
-            tuple((part.group, part.page_tokens, part.trailing, part.asked) for part in parts),
+            tuple([(part.group, part.page_tokens, part.trailing, part.asked) for part in parts]),
             command.body,
         )
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from orbitkv.events.outcomes import PageClass
 from orbitkv.manager.kernel.columns import EMPTY, Ints, grown
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ _SCAN = 1024
 class TouchQueue:
     """One queue for each (page class, slot size)."""
 
-    __slots__ = ("_buffers", "_head", "_seqs", "_tail", "number")
+    __slots__ = ("_buffers", "_head", "_seqs", "_tail", "number", "page_class")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, page_class: PageClass) -> None:
         self.number = number
+        self.page_class = page_class
         self._buffers: Ints = np.empty(64, np.int64)
         self._seqs: Ints = np.empty(64, np.int64)
         self._head = 0

@@ -152,7 +152,7 @@ def _empty_superblock(turn: Turn, superblock: int) -> None:
     size = state.superblocks.superblock_bytes
     inside = live[state.buffers.offset[live] // size == superblock]
     for number, group in state.buffers.by_queue(inside):
-        page_class = PageClass(state.buffers.class_numbers()[number])
+        page_class = state.buffers.queues[number].page_class
         evict(turn, group, page_class, EvictionReason.SUPERBLOCK)
     turn.emit(SuperblockReturned(superblock))
 

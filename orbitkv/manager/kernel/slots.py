@@ -6,6 +6,7 @@ used again). A segment is free, open, or draining: a draining one takes no page 
 nothing in it is in flight. Capacity is whole segments, so the cap holds by construction.
 """
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 import attrs
@@ -81,6 +82,19 @@ class SlotTable:
     def find(self, slot: int) -> tuple[Segment, int]:
         """The slot's segment and its place there."""
         return self.segments[slot // self.slots_max], slot % self.slots_max
+
+    def begin_reads(self, slots: Iterable[int], seq: int) -> None:
+        for slot in slots:
+            segment = self.segments[slot // self.slots_max]
+            segment.in_flight += 1
+            segment.readers[slot % self.slots_max] += 1
+            segment.touched = seq
+
+    def end_reads(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            segment = self.segments[slot // self.slots_max]
+            segment.in_flight -= 1
+            segment.readers[slot % self.slots_max] -= 1
 
     def segment_of(self, slot: int) -> Segment:
         return self.segments[slot // self.slots_max]

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from orbitkv.events.config import KernelConfig
+from orbitkv.events.outcomes import PageClass
 from orbitkv.manager.kernel.buffers import BufferTable
 from orbitkv.manager.kernel.columns import Ints
 from orbitkv.manager.kernel.pages import PageTable, Space
@@ -239,7 +240,7 @@ def _restore_buffers(table: BufferTable, image: _Image) -> None:
     fills = dict.fromkeys(_BUFFER_COLUMNS, 0) | {"page": -1, "queue": -1}
     _load_columns(table, image.buffer_columns, image.buffer_rows, fills)
     for page_class, slot_bytes, entries in image.queues:
-        queue = table.queue_for(page_class, slot_bytes)  # type: ignore[arg-type]  # the class's number
+        queue = table.queue_for(PageClass(page_class), slot_bytes)
         buffers: Ints = np.frombuffer(entries, np.int64)
         for buffer in buffers:
             queue.append(buffer[None], int(table.last[buffer]), table)

@@ -17,7 +17,7 @@ from orbitkv.events.record import Record
 from orbitkv.manager.kernel import hints, leases, maintenance, queries, reads, saves, sessions, writes
 from orbitkv.manager.kernel.answering import answer_if_complete, settle_reservation
 from orbitkv.manager.kernel.apply_hints import pending_among
-from orbitkv.manager.kernel.columns import pack
+from orbitkv.manager.kernel.columns import distinct, lowest, pack
 from orbitkv.manager.kernel.granting import grant_waiting
 from orbitkv.manager.kernel.state import State
 from orbitkv.manager.kernel.turn import Answer, Refuse, Refused, Turn
@@ -157,12 +157,10 @@ def _free_buffers(turn: Turn) -> None:
     """Free buffers that are neither indexed, held nor busy."""
     table = turn.state.buffers
     for released in turn.released:
-        if not len(released):
+        queues = table.queue[released]
+        if lowest(queues) >= 0:  # all of them are indexed, as nearly always
             continue
-        loose = released[table.queue[released] < 0]
-        if not len(loose):
-            continue
-        loose = np.unique(loose)
+        loose = distinct(released[queues < 0])
         unused = pending_among(turn.state, loose[table.holds[loose] == 0])
         if len(unused):
             turn.emit(PagesUnused(pack(unused), Unused.REPLACED))
@@ -176,7 +174,7 @@ def _free_buffers(turn: Turn) -> None:
 def _unbind_pages(turn: Turn) -> None:
     """Give back the numbers of pages that are in no tier and that nothing refers to."""
     table = turn.state.pages
-    pages = np.unique(np.concatenate(turn.loosened))
+    pages = distinct(np.concatenate(turn.loosened))
     turn.loosened.clear()
     gone = pages[(table.references[pages] == 0) & (table.space[pages] >= 0)]
     if len(gone):
