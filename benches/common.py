@@ -21,6 +21,8 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
+from orbitkv.adapters.medium import medium as medium
+
 PRINTED_COLUMNS = 120
 """Width of the tables where there is no terminal to ask."""
 
@@ -161,16 +163,6 @@ def machine() -> dict[str, object]:
 def load() -> str:
     """Runnable processes, on average over one and five minutes: beyond the processors, figures are noise."""
     return " ".join(f"{average:.1f}" for average in os.getloadavg()[:2])
-
-
-def medium(path: Path) -> str:
-    """The file system that `path` lies on, and the device below it."""
-    best, words = "", "unknown"
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        device, mount, kind = line.split()[:3]
-        if path.resolve().is_relative_to(mount) and len(mount) >= len(best):
-            best, words = mount, f"{kind} on {device}"
-    return words
 
 
 def give_up(what: str, why: str, mend: str) -> NoReturn:

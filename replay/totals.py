@@ -38,7 +38,10 @@ _WORDS: dict[str, type[IntEnum]] = {
 
 
 def totals_of(state: State) -> dict[str, Any]:
-    """Numbers, and dicts of numbers by reason; evictions by class and reason."""
+    """Numbers, and dicts of numbers by reason; evictions by class and reason.
+
+    One of them falls too: `pending_bytes`, which with restored and unused ones makes the prepared bytes.
+    """
     plain: dict[str, Any] = attrs.asdict(state.totals, recurse=False)
     for name, kinds in _WORDS.items():
         plain[name] = {kinds(number).name.lower(): count for number, count in plain[name].items()}
@@ -46,6 +49,7 @@ def totals_of(state: State) -> dict[str, Any]:
         f"{PageClass(page_class).name.lower()} {EvictionReason(reason).name.lower()}": count
         for (page_class, reason), count in plain["evictions"].items()
     }
+    plain["pending_bytes"] = state.pending_bytes
     return plain
 
 

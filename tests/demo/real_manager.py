@@ -24,6 +24,8 @@ RANKS = 2
 class RealManager:
     folder: Path
     child: Child
+    scale: float = 1000.0
+    """Of the engines' modelled time. Part of their namespace: pages of another scale are not theirs."""
 
     @property
     def socket_path(self) -> Path:
@@ -33,7 +35,7 @@ class RealManager:
     def page_file(self) -> Path:
         return max((self.folder / "ssd").iterdir(), key=lambda file: file.stat().st_size)
 
-    def engine_config(self, instance: str) -> EngineConfig:
+    def engine_config(self, instance: str, *, queue_warmup: bool | None = False) -> EngineConfig:
         return EngineConfig(
             socket_path=str(self.socket_path),
             instance=instance,
@@ -42,13 +44,17 @@ class RealManager:
             slice_bytes=SLICE_BYTES,
             hbm_pages=64,
             staging_bytes=32 * SLICE_BYTES,
-            scale=1000.0,
+            scale=self.scale,
+            queue_warmup=queue_warmup,
         )
 
-    async def serve(self, instance: str, *prompts: tuple[int, ...]) -> EngineReport:
+    async def serve(
+        self, instance: str, *prompts: tuple[int, ...], queue_warmup: bool | None = False
+    ) -> EngineReport:
         """A fresh engine, with empty GPU memory, serves these prompts of whole blocks; then it ends."""
+        config = self.engine_config(instance, queue_warmup=queue_warmup)
         with (self.folder / "engines.out").open("ab") as output:
-            async with running_engine(self.engine_config(instance), output) as engine:
+            async with running_engine(config, output) as engine:
                 await engine.ready()
                 for number, blocks in enumerate(prompts):
                     tokens = PAGE_TOKENS * len(blocks) + 1
@@ -83,7 +89,7 @@ def listens(path: Path) -> bool:
 
 
 @asynccontextmanager
-async def real_manager(folder: Path) -> AsyncIterator[RealManager]:
+async def real_manager(folder: Path, scale: float = 1000.0) -> AsyncIterator[RealManager]:
     settings = {
         "socket-path": folder / "manager.sock",
         "log-path": folder / "log",
@@ -97,7 +103,7 @@ async def real_manager(folder: Path) -> AsyncIterator[RealManager]:
     with (folder / "manager.out").open("wb") as output:
         async with Family(30) as family:
             child = family.add(Child("manager", arguments, output=output, leashed=True))
-            manager = RealManager(folder, child)
+            manager = RealManager(folder, child, scale)
             with trio.fail_after(30):
                 while not listens(manager.socket_path):
                     assert child.status is None, (folder / "manager.out").read_text()

@@ -19,7 +19,7 @@ TWO_REQUESTS = """\
 """
 
 
-def options(out: Path, **changes: object) -> DemoOptions:
+def options(out: Path | None, **changes: object) -> DemoOptions:
     plain: dict[str, object] = {
         "trace": None,
         "requests": 50,
@@ -29,6 +29,9 @@ def options(out: Path, **changes: object) -> DemoOptions:
         "ranks": 2,
         "pool": "64MiB",
         "ssd": "256MiB",
+        "warmup": None,
+        "compare": False,
+        "pairs": 3,
         "out": out,
         "as_json": True,
     }
@@ -51,7 +54,50 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 
 
 def test_without_a_folder_each_run_has_its_own() -> None:
-    assert DemoOptions.of(None, 1, 1, 0, 1, 1, "1MiB", "1MiB", None, False).out.parent == Path("orbitkv-demo")
+    assert options(None).out.parent == Path("orbitkv-demo")
+
+
+@pytest.mark.parametrize(
+    ("word", "switch", "on"),
+    [
+        (None, None, True),  # the demo is there to show it
+        (None, "1", True),
+        (None, "0", False),
+        ("on", "0", True),
+        ("off", "1", False),
+    ],
+)
+def test_warm_up_is_on_unless_the_command_line_or_the_switch_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, word: str | None, switch: str | None, on: bool
+) -> None:
+    monkeypatch.delenv("ORBITKV_QUEUE_WARMUP", raising=False)
+    if switch is not None:
+        monkeypatch.setenv("ORBITKV_QUEUE_WARMUP", switch)
+    assert options(None, warmup=word).warmup is on
+
+
+def test_a_comparison_of_one_arm_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, ["--compare", "--warmup", "on", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert "Remedy: leave one of them out" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_pairs_count_only_when_there_is_something_to_compare(tmp_path: Path) -> None:
+    assert options(tmp_path / "out", pairs=5).pairs == 0
+    assert options(tmp_path / "out", pairs=5, compare=True).pairs == 5
+
+
+def test_the_engines_are_told_what_the_demo_was_told(tmp_path: Path) -> None:
+    plan = make_plan(options(tmp_path / "out", warmup="off"))
+    assert plan.engine_config(0, tmp_path).queue_warmup is False
+    arm = plan.arm(warmup=True, out=tmp_path / "arm")
+    assert arm.engine_config(0, tmp_path).queue_warmup is True
+    assert (arm.requests, arm.hbm_pages, arm.manager_settings) == (
+        plan.requests,
+        plan.hbm_pages,
+        plan.manager_settings,
+    )
 
 
 @pytest.mark.parametrize("size", ["lots", "-1", "5MB/s", ""])

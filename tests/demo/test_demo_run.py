@@ -34,6 +34,14 @@ KEYS = {
     "log_bytes",
     "verify",
     "wall_s",
+    "prepared_bytes",
+    "restored_warm_bytes",
+    "unused_bytes",
+    "pending_bytes",
+    "hint_skips",
+    "hints_admitted",
+    "ssd_bytes_per_request",
+    "exposed_wait_ms",
 }
 
 
@@ -76,6 +84,10 @@ def test_a_short_run_serves_everything_and_proves_it(tmp_path: Path) -> None:
     assert (summary["byte_mismatches"], summary["verify"], summary["trouble"]) == (0, "ok", [])
     hits = summary["hit_pages"]
     assert hits["dram"] + hits["ssd"] + summary["missed_pages"] == summary["asked_pages"]
+    assert summary["workload"]["warmup"] is True, "the demo shows it"
+    assert summary["engine"]["hints_sent"] > 0
+    outcomes = ("restored_warm_bytes", "unused_bytes", "pending_bytes")
+    assert summary["prepared_bytes"] == sum(summary[name] for name in outcomes)
     assert summary["ttft_ms"]["modelled"] is True
     assert summary["manager"]["save_drops"].get("disconnected", 0) == 0, "an orderly end loses no save"
     assert complained == ""

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,28 +28,30 @@ MISTAKE = 2
 @click.option("--pool", metavar="SIZE", default="384MiB", show_default=True, help="DRAM pool.")
 @click.option("--ssd", metavar="SIZE", default="2GiB", show_default=True, help="Page file on the SSD.")
 @click.option(
+    "--warmup",
+    type=click.Choice(["on", "off"]),
+    help="Whether engines hint what queued requests will miss. Engines have it off by default; the demo "
+    "shows it.  [default: as ORBITKV_QUEUE_WARMUP says, else on]",
+)
+@click.option("--compare", is_flag=True, help="Run with and without warm-up in turns, and compare.")
+@click.option(
+    "--pairs", type=click.IntRange(1, 99), default=3, show_default=True, help="Pairs of runs to compare."
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="New or empty folder for summary and log.  [default: orbitkv-demo/TIME]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON and nothing else.")
-def command(
-    trace: Path | None,
-    requests: int,
-    speed: float,
-    seed: int,
-    engines: int,
-    ranks: int,
-    pool: str,
-    ssd: str,
-    out: Path | None,
-    as_json: bool,
-) -> None:
+def command(**words: Any) -> None:
     """Serve a trace with a real manager and small real engines, and prove what happened.
 
     A manager process with an SSD file, engines of several rank processes each, real copies, every
     restored byte compared; at the end other processes verify the manager's log. Pages and compute time are
     those of Qwen3-8B, made smaller by one printed factor; times to first token are modelled.
+
+    With --compare: the same trace in pairs of runs, fresh processes each, warm-up off and on in alternating
+    order, and one table of both.
 
     Ends with 0 when every request was served, no byte was wrong and the log verifies, else with 1.
     """
@@ -58,8 +61,7 @@ def command(
         from orbitkv.adapters.errors import AdapterError
 
         try:
-            options = DemoOptions.of(trace, requests, speed, seed, engines, ranks, pool, ssd, out, as_json)
-            status = run(options)
+            status = run(DemoOptions.of(**words))
         except AdapterError as error:
             click.echo(error, err=True)
             status = MISTAKE

@@ -1,10 +1,10 @@
-"""The demo's manager: `orbitkv serve` in a process of its own, and other processes that judge its log."""
+"""A manager to show: `orbitkv serve` in a process of its own, and other processes that judge its log."""
 
 import json
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import trio
 
 from orbitkv.adapters.demo.places import Places
-from orbitkv.adapters.demo.plan import DemoPlan
 from orbitkv.adapters.embedded.child import Child, Family
 from orbitkv.adapters.errors import AdapterError
 
@@ -27,11 +26,14 @@ SAID_LINES_MAX = 12
 
 
 @asynccontextmanager
-async def running_manager(plan: DemoPlan, places: Places) -> AsyncGenerator[Child, None]:
-    """Start it, wait until it listens; at the end have it drain and stop. Raises AdapterError."""
+async def running_manager(settings: Mapping[str, object], places: Places) -> AsyncGenerator[Child, None]:
+    """Start it, wait until it listens; at the end have it drain and stop. Raises AdapterError.
+
+    `settings`: flags of `orbitkv serve` by name, beside those of its places.
+    """
     with places.manager_output.open("wb") as output:
         async with Family(END_GRACE_S) as family:
-            child = Child("manager", _arguments(plan, places), output=output, leashed=True)
+            child = Child("manager", _arguments(settings, places), output=output, leashed=True)
             family.add(child)
             await _listening(child, places)
             yield child
@@ -45,17 +47,16 @@ async def expect_no_end(manager: Child, places: Places) -> None:
     raise _ended(manager, places)
 
 
-def _arguments(plan: DemoPlan, places: Places) -> list[str]:
-    settings = {
+def _arguments(settings: Mapping[str, object], places: Places) -> list[str]:
+    flags = {
         "socket-path": places.socket_path,
         "log-path": places.log_path,
         "ssd-path": places.ssd_path,
         "http-listen": "",
-        "pool-bytes": plan.options.pool_bytes,
-        "ssd-bytes": plan.options.ssd_bytes,
         "shutdown-timeout": SHUTDOWN_TIMEOUT_S,
+        **settings,
     }
-    return ["-m", "orbitkv", "serve", *(f"--{name}={value}" for name, value in settings.items())]
+    return ["-m", "orbitkv", "serve", *(f"--{name}={value}" for name, value in flags.items())]
 
 
 async def _listening(child: Child, places: Places) -> None:

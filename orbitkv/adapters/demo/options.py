@@ -1,11 +1,14 @@
 """What the demo was asked to do, checked before anything is started."""
 
+import math
+import os
 import time
 from pathlib import Path
 
 import attrs
 
 from orbitkv.adapters.errors import AdapterError
+from orbitkv.adapters.switches import QUEUE_WARMUP, queue_warmup_enabled
 from orbitkv.config.errors import Unfit
 from orbitkv.config.units import parse_size
 
@@ -22,12 +25,17 @@ class DemoOptions:
     ranks: int
     pool_bytes: int
     ssd_bytes: int
+    warmup: bool
+    """Whether the engines hint what queued requests will miss."""
+    pairs: int
+    """Of runs with and without warm-up, to compare them; 0: one run."""
     out: Path
     as_json: bool
 
     @classmethod
     def of(
         cls,
+        *,
         trace: Path | None,
         requests: int,
         speed: float,
@@ -36,10 +44,15 @@ class DemoOptions:
         ranks: int,
         pool: str,
         ssd: str,
+        warmup: str | None,
+        compare: bool,
+        pairs: int,
         out: Path | None,
         as_json: bool,
     ) -> "DemoOptions":
         """From the words of the command line. Raises AdapterError."""
+        if math.isnan(speed):
+            raise AdapterError("--speed cannot be nan.", "That is not a number.", "give one such as 10")
         return cls(
             trace=trace,
             requests=requests,
@@ -49,6 +62,8 @@ class DemoOptions:
             ranks=ranks,
             pool_bytes=_size("--pool", pool),
             ssd_bytes=_size("--ssd", ssd),
+            warmup=_warmup(warmup, compare),
+            pairs=pairs if compare else 0,
             out=_out(out),
             as_json=as_json,
         )
@@ -59,6 +74,19 @@ def _size(option: str, text: str) -> int:
         return parse_size(text)
     except Unfit as error:
         raise AdapterError(f"{option} cannot be {text!r}.", f"{error.why}.", error.remedy) from error
+
+
+def _warmup(word: str | None, compare: bool) -> bool:
+    """As the command line says, else as the engines' switch says, else on: the demo is there to show it."""
+    if word is None:
+        return queue_warmup_enabled() if QUEUE_WARMUP in os.environ else True
+    if compare:
+        raise AdapterError(
+            f"--warmup {word} and --compare do not go together.",
+            "A comparison runs both, with and without.",
+            "leave one of them out",
+        )
+    return word == "on"
 
 
 def _out(out: Path | None) -> Path:

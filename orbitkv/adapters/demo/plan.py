@@ -57,7 +57,16 @@ class DemoPlan:
             staging_bytes=STAGING_PAGES * padded_bytes(self.slice_bytes),
             scale=self.scale,
             saving_pages_max=max(1, self.hbm_pages // 2),
+            queue_warmup=self.options.warmup,
         )
+
+    @property
+    def manager_settings(self) -> dict[str, object]:
+        return {"pool-bytes": self.options.pool_bytes, "ssd-bytes": self.options.ssd_bytes}
+
+    def arm(self, *, warmup: bool, out: Path) -> "DemoPlan":
+        """The same requests and capacities, with or without warm-up, in a folder of its own."""
+        return attrs.evolve(self, options=attrs.evolve(self.options, warmup=warmup, out=out, pairs=0))
 
 
 def make_plan(options: DemoOptions) -> DemoPlan:

@@ -1,6 +1,6 @@
 """What the demo shows: a plan, a bar, a table. Words go to stderr, the result to stdout."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from orbitkv.adapters.demo.compared import Comparison
 from orbitkv.adapters.demo.plan import DemoPlan
+from orbitkv.adapters.demo.show_comparison import comparison_table, skip_words
 from orbitkv.adapters.demo.summary import Summary
 
 MIB = 1 << 20
@@ -44,11 +46,17 @@ class Screen:
                 "the working set fits the pool: the SSD will hardly be read; a smaller --pool shows more"
             )
 
+    def warmup(self, on: bool) -> None:
+        if on:
+            self.say("warm-up is on: engines hint what queued requests will miss (--warmup off: without)")
+        else:
+            self.say("warm-up is off: pages are read when they are asked for (--warmup on: before that)")
+
     @contextmanager
-    def progress(self, requests: int) -> Iterator[Callable[[int], None]]:
+    def progress(self, requests: int, name: str) -> Iterator[Callable[[int], None]]:
         """A bar over the requests; the function is told how many have ended."""
         columns = (
-            TextColumn("serving"),
+            TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -57,7 +65,7 @@ class Screen:
         with Progress(
             *columns, console=self._words, auto_refresh=False, disable=self._as_json, transient=True
         ) as bar:
-            task = bar.add_task("serving", total=requests)
+            task = bar.add_task(name, total=requests)
 
             def advance(completed: int) -> None:
                 bar.update(task, completed=completed, refresh=True)
@@ -65,13 +73,20 @@ class Screen:
             yield advance
 
     def summary(self, summary: Summary, out: Path) -> None:
+        self._show(summary, _table(summary), summary.trouble, f"summary and log: {out}")
+
+    def comparison(self, comparison: Comparison, out: Path) -> None:
+        where = f"all summaries and logs: {out}"
+        self._show(comparison, comparison_table(comparison), comparison.trouble, where)
+
+    def _show(self, document: object, table: Table, troubles: Sequence[str], where: str) -> None:
         if self._as_json:
-            print(msgspec.json.format(msgspec.json.encode(summary)).decode(), flush=True)
+            print(msgspec.json.format(msgspec.json.encode(document)).decode(), flush=True)
             return
-        self._result.print(_table(summary))
-        for trouble in summary.trouble:
+        self._result.print(table)
+        for trouble in troubles:
             self._result.print(trouble, style="bold red", markup=False)
-        self._result.print(f"summary and log: {out}", markup=False, soft_wrap=True)
+        self._result.print(where, markup=False, soft_wrap=True)
 
 
 def _table(summary: Summary) -> Table:
@@ -93,12 +108,18 @@ Row = tuple[str, str, str]
 
 def _sections(summary: Summary) -> Iterator[list[Row]]:
     engine, hits, ttft = summary.engine, summary.hit_pages, summary.ttft_ms
+    prepared = summary.prepared_bytes
     yield [
         ("requests", f"{summary.completed} of {summary.requests}", f"in {summary.wall_s:.1f} s"),
         (
             "TTFT p50, p95 (modelled)",
             f"{ttft.p50:.1f}, {ttft.p95:.1f} ms",
             f"time scaled 1/{summary.workload.scale:g}",
+        ),
+        (
+            "exposed wait p50, p95",
+            f"{summary.exposed_wait_ms.p50:.1f}, {summary.exposed_wait_ms.p95:.1f} ms",
+            f"of {summary.exposed_wait_ms.restores:,} restored requests",
         ),
     ]
     asked = summary.asked_pages
@@ -115,9 +136,22 @@ def _sections(summary: Summary) -> Iterator[list[Row]]:
     ]
     yield [
         ("SSD read", _mib(summary.ssd_read_bytes), _engine(summary)),
+        ("  per request", _mib(summary.ssd_bytes_per_request), ""),
         ("SSD written", _mib(summary.ssd_write_bytes), ""),
         ("restored to GPU memory", _mib(summary.restored_bytes), "copied out of the pool"),
         ("wrong bytes", f"{summary.byte_mismatches:,}", "every restored page compared"),
+    ]
+    yield [
+        (
+            "prepared for hints" if summary.workload.warmup else "prepared (warm-up off)",
+            _mib(summary.prepared_bytes),
+            "= restored + unused + pending",
+        ),
+        ("  restored", _mib(summary.restored_warm_bytes), _share(summary.restored_warm_bytes, prepared)),
+        ("  unused", _mib(summary.unused_bytes), _share(summary.unused_bytes, prepared)),
+        ("  pending at the end", _mib(summary.pending_bytes), _share(summary.pending_bytes, prepared)),
+        ("hints admitted", f"{summary.hints_admitted:,}", f"of {engine['hints_sent']:,} sent"),
+        ("hints skipped", f"{sum(summary.hint_skips.values()):,}", skip_words(summary.hint_skips)),
     ]
     yield [
         ("log", f"{summary.log_records:,} records", _mib(summary.log_bytes)),

@@ -29,8 +29,18 @@ class ModelledMs(msgspec.Struct):
     model: str = ""
 
 
+class ExposedMs(msgspec.Struct):
+    """Milliseconds that a request which could have been let in waited for its restored KV to be usable."""
+
+    p50: float
+    p95: float
+    restores: int
+    """Over so many restored requests; the copies' comparison, which only this engine does, is left out."""
+
+
 class Workload(msgspec.Struct, kw_only=True):
     source: str
+    warmup: bool
     speed: float
     seed: int
     engines: int
@@ -55,6 +65,21 @@ class Summary(msgspec.Struct, kw_only=True):
     ssd_write_bytes: int
     restored_bytes: int
     """Bytes that ranks copied out of the pool, as they reported them."""
+    ssd_bytes_per_request: int
+    """Read from the SSD, over the requests that were served."""
+    exposed_wait_ms: ExposedMs
+    prepared_bytes: int
+    """Footprints of pages whose read a hint started, each at its own verified landing. This is the sum of
+    the following three."""
+    restored_warm_bytes: int
+    """Of those, what a successful copy named at least once."""
+    unused_bytes: int
+    """Of those, what left before that."""
+    pending_bytes: int
+    """Of those, what was still there without an outcome when the manager was stopped."""
+    hints_admitted: int
+    hint_skips: dict[str, int]
+    """Hints that the manager did not admit, by reason."""
     byte_mismatches: int
     io_engine: str
     io_direct: bool
@@ -76,21 +101,28 @@ class Summary(msgspec.Struct, kw_only=True):
     def good(self) -> bool:
         return not self.trouble
 
+    @property
+    def requests_per_s(self) -> float:
+        return self.completed / self.wall_s if self.wall_s else 0.0
+
 
 def summarise(plan: DemoPlan, played: Played, folded: dict[str, Any], log_bytes: int, verify: str) -> Summary:
     """`folded`: what the fold of the log says, as JSON."""
     engine = _sum(played.reports)
+    figures = log_figures(folded)
     summary = Summary(
         requests=len(plan.requests),
         completed=engine.completed,
         ttft_ms=_ttft(played.first_tokens_us, plan),
+        exposed_wait_ms=_exposed(played.exposed_waits_us),
+        ssd_bytes_per_request=figures["ssd_read_bytes"] // max(1, engine.completed),
         verify=verify,
         wall_s=round(played.wall_s, 3),
         byte_mismatches=engine.byte_mismatches,
         workload=_workload(plan),
         engine=msgspec.structs.asdict(engine),
         log_bytes=log_bytes,
-        **log_figures(folded),
+        **figures,
     )
     summary.trouble = list(_trouble(summary))
     return summary
@@ -107,11 +139,25 @@ def log_figures(folded: dict[str, Any]) -> dict[str, Any]:
         "ssd_read_bytes": totals["read_bytes"],
         "ssd_write_bytes": totals["write_bytes"],
         "restored_bytes": totals["load_bytes"],
+        **_cohort(totals),
+        "hints_admitted": totals["hints_admitted"],
+        "hint_skips": totals["hint_skips"],
         "io_engine": store["engine"],
         "io_direct": store["direct"],
         "io_reason": store["reason"],
         "log_records": incarnation["records"],
         "manager": totals,
+    }
+
+
+def _cohort(totals: dict[str, Any]) -> dict[str, int]:
+    """What became of prepared pages. A manager that stops closes the books of pending ones as `restart`."""
+    unused: dict[str, int] = dict(totals["unused_bytes"])
+    return {
+        "prepared_bytes": totals["prepared_bytes"],
+        "restored_warm_bytes": totals["restored_bytes"],
+        "pending_bytes": totals["pending_bytes"] + unused.pop("restart", 0),
+        "unused_bytes": sum(unused.values()),
     }
 
 
@@ -128,10 +174,16 @@ def _ttft(first_tokens_us: Sequence[int], plan: DemoPlan) -> ModelledMs:
     return ModelledMs(round(p50 / 1000, 3), round(p95 / 1000, 3), model=model)
 
 
+def _exposed(waits_us: Sequence[int]) -> ExposedMs:
+    p50, p95 = quantiles(waits_us, (0.50, 0.95))
+    return ExposedMs(round(p50 / 1000, 3), round(p95 / 1000, 3), len(waits_us))
+
+
 def _workload(plan: DemoPlan) -> Workload:
     options = plan.options
     return Workload(
         source=options.trace.name if options.trace is not None else "generated",
+        warmup=options.warmup,
         speed=options.speed,
         seed=options.seed,
         engines=options.engines,
@@ -154,6 +206,9 @@ def _trouble(summary: Summary) -> Iterator[str]:
     answered = summary.hit_pages.dram + summary.hit_pages.ssd + summary.missed_pages
     if answered != summary.asked_pages:
         yield f"the books do not balance: {answered} pages answered of {summary.asked_pages} asked"
+    outcomes = summary.restored_warm_bytes + summary.unused_bytes + summary.pending_bytes
+    if summary.prepared_bytes != outcomes:
+        yield f"of {summary.prepared_bytes} prepared bytes, {outcomes} have an outcome or are pending"
     if summary.restored_bytes != summary.engine["restored_bytes"]:
         seen = summary.engine["restored_bytes"]
         yield f"the log has {summary.restored_bytes} restored bytes, the engines saw {seen}"
