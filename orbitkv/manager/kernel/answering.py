@@ -76,12 +76,13 @@ def settle_reservation(turn: Turn, number: int) -> None:
     operation = state.operations.get(number)
     if operation is not None and operation.lease < 0:
         return
-    if reservation.lease < 0 and not any(state.reads[read].submitted for read in reservation.reads):
+    draining = draining_bytes(state, number)
+    if reservation.lease < 0 and not draining:
         turn.instances[reservation.instance] = None
         turn.emit(ReservationEnded(number))
         turn.budget_freed = True
         return
-    needed = reservation.lease_bytes + draining_bytes(state, number)
+    needed = reservation.lease_bytes + draining
     if needed < reservation.charge_bytes:
         turn.emit(ReservationShrunk(number, needed))
         turn.budget_freed = True

@@ -1,10 +1,8 @@
 """What facts about pages and DRAM do to the state."""
 
-import numpy as np
-
 from orbitkv.events import facts
 from orbitkv.events.outcomes import PageClass
-from orbitkv.manager.kernel.columns import unpack, unpack_wide
+from orbitkv.manager.kernel.columns import ONE, count_each, highest, lowest, total, unpack, unpack_wide
 from orbitkv.manager.kernel.state import State
 
 _NS_PER_US = 1000
@@ -32,32 +30,32 @@ def buffers_allocated(state: State, event: facts.BuffersAllocated) -> None:
     state.generation_next += len(buffers)
     state.superblocks.take(offsets.tolist())
     state.buffers.allocate(buffers, pages, offsets, event.slot_bytes, event.footprint_bytes, event.generation)
-    np.add.at(state.pages.references, pages, 1)
+    count_each(state.pages.references, pages, ONE)
 
 
 def buffers_freed(state: State, event: facts.BuffersFreed) -> None:
     buffers = unpack(event.buffers)
     state.superblocks.give(state.buffers.offset[buffers].tolist())
-    np.subtract.at(state.pages.references, state.buffers.page[buffers], 1)
+    count_each(state.pages.references, state.buffers.page[buffers], -ONE)
     state.buffers.release(buffers)
 
 
 def pages_inserted(state: State, event: facts.PagesInserted) -> None:
     buffers, table = unpack(event.buffers), state.buffers
     pages = table.page[buffers]
-    assert (state.pages.buffer[pages] < 0).all(), "a page has one indexed buffer"
-    assert not table.busy[buffers].any(), "only complete pages are indexed"
+    assert highest(state.pages.buffer[pages]) < 0, "a page has one indexed buffer"
+    assert not highest(table.busy[buffers]), "only complete pages are indexed"
     state.pages.buffer[pages] = buffers
     table.landed_ns[buffers] = state.at_ns
     table.origin[buffers] = event.origin
     for group in table.by_size(buffers):
-        table.enter_queue(group, PageClass(event.page_class), state.seq)
+        table.enter_queue(group, event.page_class, state.seq)
     state.totals.insertions += len(buffers)
 
 
 def pages_promoted(state: State, event: facts.PagesPromoted) -> None:
     buffers, table = unpack(event.buffers), state.buffers
-    assert (table.queue[buffers] >= 0).all(), "only an indexed page is promoted"
+    assert lowest(table.queue[buffers]) >= 0, "only an indexed page is promoted"
     for group in table.by_size(buffers):
         table.enter_queue(group, PageClass.RETAINED, state.seq)
     state.totals.promotions += len(buffers)
@@ -69,9 +67,10 @@ def pages_touched(state: State, event: facts.PagesTouched) -> None:
 
 def pages_evicted(state: State, event: facts.PagesEvicted) -> None:
     buffers, table = unpack(event.buffers), state.buffers
-    assert not table.holds[buffers].any(), "a held page is not evicted"
+    assert not highest(table.holds[buffers]), "a held page is not evicted"
     pages = table.page[buffers]
-    assert (state.pages.buffer[pages] == buffers).all(), "only an indexed buffer is evicted"
+    found: bytes = state.pages.buffer[pages].tobytes()
+    assert found == buffers.tobytes(), "only an indexed buffer is evicted"
     state.pages.buffer[pages] = -1
     queues = [number for number, _ in table.by_queue(buffers)]
     table.queue[buffers] = -1
@@ -81,7 +80,7 @@ def pages_evicted(state: State, event: facts.PagesEvicted) -> None:
         assert buffer not in state.write_queue, "its write was dropped first"
     totals, key = state.totals, (int(event.page_class), int(event.reason))
     totals.evictions[key] = totals.evictions.get(key, 0) + len(buffers)
-    stayed_us = int(((state.at_ns - table.landed_ns[buffers]) // _NS_PER_US).sum())
+    stayed_us = total((state.at_ns - table.landed_ns[buffers]) // _NS_PER_US)
     totals.residence_us[event.reason] = totals.residence_us.get(event.reason, 0) + stayed_us
 
 

@@ -7,7 +7,7 @@ int64 arrays, because numpy indexes with int64 without a conversion on every use
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -95,7 +95,7 @@ def distinct(values: Ints) -> Ints:
     return ordered[new]
 
 
-def count_each(column: Array, rows: Ints, change: int) -> None:
+def count_each(column: Array, rows: Ints, change: Array) -> None:
     """Add `change` to `column` at each of `rows`, also where a row is named twice."""
     if has_repeats(rows):
         np.add.at(column, rows, change)
@@ -108,8 +108,13 @@ def unpack_wide(column: bytes) -> Ints:
     return np.frombuffer(column, _I64_LE).astype(_I64)
 
 
-def pack_wide(values: Ints | Sequence[int]) -> bytes:
-    return np.asarray(values, dtype="<i8").tobytes()
+def pack_wide(values: Ints | Iterable[int]) -> bytes:
+    if isinstance(values, np.ndarray):
+        return values.astype(_I64_LE).tobytes()
+    column = array("q", values)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
 
 
 def column_length(column: bytes) -> int:

@@ -22,7 +22,7 @@ from orbitkv.events.facts import (
 )
 from orbitkv.events.geometry import image_bytes
 from orbitkv.events.outcomes import Origin, PageClass, ReadOutcome, Refusal, SlotEnd
-from orbitkv.manager.kernel.columns import lowest, pack, unpack
+from orbitkv.manager.kernel.columns import lowest, numbers_of, pack, unpack
 from orbitkv.manager.kernel.hints import own_pages
 from orbitkv.manager.kernel.interest import cut, drop_reads
 from orbitkv.manager.kernel.reclaim import allocate
@@ -30,26 +30,26 @@ from orbitkv.manager.kernel.saves import drop_overtaken
 from orbitkv.manager.kernel.state import Read, State
 from orbitkv.manager.kernel.turn import Refuse, Turn
 
+_RECLAIMABLE, _RETAINED = PageClass.RECLAIMABLE, PageClass.RETAINED
+
 
 def complete_reads(turn: Turn, command: CompleteReads) -> None:
-    numbers = unpack(command.reads).tolist()
-    sizes = {len(numbers), len(command.outcomes), len(command.read_bytes) / 4, len(command.elapsed_us) / 4}
-    if len(sizes) > 1:
+    count = len(command.outcomes)
+    if {len(command.reads), len(command.read_bytes), len(command.elapsed_us)} != {4 * count}:
         raise Refuse(Refusal.MALFORMED, "the columns of a completion must have equal lengths")
-    state = turn.state
+    rows = turn.state.reads
     landed: list[int] = []
     failed: list[int] = []
     seen: set[int] = set()
-    for place, number in enumerate(numbers):
-        read = state.reads.get(number)
+    for place, (number, outcome) in enumerate(zip(numbers_of(command.reads), command.outcomes, strict=True)):
+        read = rows.get(number)
         if read is not None and read.submitted and number not in seen:
             seen.add(number)
-            (failed if command.outcomes[place] else landed).append(place)
-    stale = len(numbers) - len(seen)
-    if stale:
-        turn.emit(StaleCompletion("read", stale))
+            (failed if outcome else landed).append(place)
+    if len(seen) < count:
+        turn.emit(StaleCompletion("read", count - len(seen)))
     if landed:
-        _land(turn, command if len(landed) == len(numbers) else _picked(command, landed))
+        _land(turn, command if len(landed) == count else _picked(command, landed))
     if failed:
         _fail(turn, _picked(command, failed))
     turn.reads_wanted = turn.writes_wanted = True
@@ -65,23 +65,26 @@ def _picked(command: CompleteReads, places: list[int]) -> CompleteReads:
 
 
 def _land(turn: Turn, landed: CompleteReads) -> None:
-    state = turn.state
-    reads = [state.reads[number] for number in unpack(landed.reads).tolist()]
+    state, answerable, reservations = turn.state, turn.answerable, turn.reservations
+    operations = state.operations
+    reads = [state.reads[number] for number in numbers_of(landed.reads)]
     indexed = state.pages.buffer[np.array([read.page for read in reads], np.int64)].tolist()
     inserted: dict[tuple[PageClass, Origin], list[int]] = {}
     unindexed: list[int] = []
     prepared: list[int] = []
     for read, present in zip(reads, indexed, strict=True):
+        page_class = _RECLAIMABLE
+        for number in read.waiters:
+            answerable[number] = None
+            if not operations[number].hint:
+                page_class = _RETAINED
+        reservations[read.starter] = None
         if read.origin:  # Origin.WARM
             prepared.append(read.buffer)
-        if present >= 0:
-            unindexed.append(read.buffer)
-        else:
-            wanted = any(not state.operations[number].hint for number in read.waiters)
-            page_class = PageClass.RETAINED if wanted else PageClass.RECLAIMABLE
+        if present < 0:
             inserted.setdefault((page_class, read.origin), []).append(read.buffer)
-        turn.answerable.update(dict.fromkeys(read.waiters))
-        turn.reservations[read.starter] = None
+        else:
+            unindexed.append(read.buffer)
     turn.emit(ReadsLanded(landed.reads, landed.read_bytes, landed.elapsed_us))
     for (page_class, origin), buffers in inserted.items():
         turn.emit(PagesInserted(pack(buffers), page_class, origin))
@@ -95,7 +98,7 @@ def _land(turn: Turn, landed: CompleteReads) -> None:
 
 def _fail(turn: Turn, ended: CompleteReads) -> None:
     state = turn.state
-    numbers = unpack(ended.reads).tolist()
+    numbers = numbers_of(ended.reads)
     outcomes = ended.outcomes
     reads = [state.reads[number] for number in numbers]
     waiting = {operation: None for read in reads for operation in read.waiters}
@@ -144,9 +147,10 @@ def pump_reads(turn: Turn) -> None:
 def _next_batch(state: State, queue: dict[int, None], *, foreground: bool) -> list[int]:
     """The queue's next reads of one size and origin that fit in flight together."""
     config = state.config
-    first = state.reads[next(iter(queue))]
-    owner = _owner(first)
-    size = image_bytes(first.footprint_bytes)
+    operations, rows = state.operations, state.reads
+    first = rows[next(iter(queue))]
+    owner, footprint_bytes = _owner(first), first.footprint_bytes
+    warm, size = operations[owner].hint, image_bytes(footprint_bytes)
     background = state.background_bytes_in_flight
     in_flight = state.foreground_bytes_in_flight + background
     room = config.ssd_inflight_bytes_max - in_flight
@@ -155,10 +159,11 @@ def _next_batch(state: State, queue: dict[int, None], *, foreground: bool) -> li
         room = min(room, share - background)
     batch: list[int] = []
     for number in queue:
-        read = state.reads[number]
-        if read.footprint_bytes != first.footprint_bytes or (size > room and in_flight):
+        read = rows[number]
+        if read.footprint_bytes != footprint_bytes or (size > room and in_flight):
             break
-        if _is_warm(state, read) != _is_warm(state, first) or (not foreground and _owner(read) != owner):
+        its_owner = _owner(read)
+        if its_owner != owner and (not foreground or operations[its_owner].hint != warm):
             break
         batch.append(number)
         in_flight += size
@@ -169,10 +174,6 @@ def _next_batch(state: State, queue: dict[int, None], *, foreground: bool) -> li
 def _owner(read: Read) -> int:
     """The earliest owner that is still interested: it decides the origin."""
     return next(iter(read.waiters))
-
-
-def _is_warm(state: State, read: Read) -> bool:
-    return state.operations[_owner(read)].hint
 
 
 def _submit(turn: Turn, batch: list[int], *, foreground: bool) -> None:

@@ -43,33 +43,33 @@ def step(state: State, at_ns: int, command: Command) -> Record | Answer | Refuse
 def _check_alive(state: State, command: Command) -> None:
     if state.closed:
         raise Refuse(Refusal.SHUTTING_DOWN, "the incarnation is closed")
-    if state.started or isinstance(command, commands.Start):
-        return
-    raise Refuse(Refusal.MALFORMED, "the first command of an incarnation is Start")
+    if not state.started and not isinstance(command, commands.Start):
+        raise Refuse(Refusal.MALFORMED, "the first command of an incarnation is Start")
 
 
 def _dispatch(turn: Turn, command: Command) -> None:
+    """The frequent commands stand first: the cases are tried in order."""
     match command:
         case commands.SubmitQuery():
             queries.submit_query(turn, command)
-        case commands.WarmPrefix():
-            hints.warm_prefix(turn, command)
-        case commands.CancelHint():
-            hints.cancel_hint(turn, command)
-        case commands.PollQuery():
-            queries.poll_query(turn, command)
+        case commands.CompleteReads():
+            reads.complete_reads(turn, command)
+        case commands.Tick():
+            maintenance.tick(turn)
         case commands.CancelQuery():
             queries.cancel_query(turn, command)
+        case commands.PollQuery():
+            queries.poll_query(turn, command)
         case commands.BeginRestore():
             leases.begin_restore(turn, command)
         case commands.ReportSync():
             leases.report_sync(turn, command)
         case commands.ReleaseLease():
             leases.release_lease(turn, command)
-        case commands.CompleteReads():
-            reads.complete_reads(turn, command)
-        case commands.Tick():
-            maintenance.tick(turn)
+        case commands.WarmPrefix():
+            hints.warm_prefix(turn, command)
+        case commands.CancelHint():
+            hints.cancel_hint(turn, command)
         case commands.BeginSave():
             saves.begin_save(turn, command)
         case commands.CommitSave():

@@ -163,19 +163,21 @@ class Superblocks:
     def take(self, offsets: Iterable[int]) -> None:
         """BuffersAllocated. The offsets of a plan, in its order."""
         size, stacks, taken = self.superblock_bytes, self._stacks, self._taken
+        carved, empty, used_bytes = self._carved, self._empty, 0
         for offset in offsets:
             superblock = offset // size
             stack = stacks[superblock]
             next_free = stack.pop() if stack else None
             assert next_free == offset, f"offset {offset} is not the next free slot, {next_free} is"
             taken[offset // ALIGNMENT_BYTES] = 1
-            self._used_bytes += self._carved[superblock]
-            if superblock in self._empty:
-                del self._empty[superblock]
+            used_bytes += carved[superblock]
+            if superblock in empty:
+                del empty[superblock]
             if not stack:
-                room = self._room[self._carved[superblock]]
+                room = self._room[carved[superblock]]
                 assert room[-1] == superblock, f"superblock {superblock} is not the first choice for its size"
                 room.pop()
+        self._used_bytes += used_bytes
 
     def give(self, offsets: Iterable[int]) -> None:
         """BuffersFreed. Slots that are taken, in any order."""
