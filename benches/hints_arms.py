@@ -1,10 +1,11 @@
-"""The arms of `benches.hints`: ways of getting a hint to the manager, and of not sending it.
+"""The arms of `benches.hints`: what can come of a hint that is sent, and reasons not to send one.
 
 A call is timed by itself, on a manager that has dealt with the call before, right after the prefix has been
-hashed, as an engine does when a request comes in. Every arm's sample is the median
-time of its calls and, for what is sent, the manager's processor time per call.
+hashed, as an engine does when a request comes in. Within a sample the ways of sending take turns call by
+call; it holds the median of each and the manager's processor time per call.
 """
 
+import random
 import socket
 import statistics
 import time
@@ -21,8 +22,8 @@ from orbitkv.adapters.switches import queue_warmup_enabled
 from orbitkv.io import wire
 from orbitkv.io.framing import encode_message
 
-ACCEPTED_CALLS = 8
-"""So many hints fit into the speculative share together, and into one round of prefixes."""
+ACCEPTED_CALLS = 12
+"""So many hints fit into the speculative share together, and there are as many prefixes."""
 READING_S = 0.4
 """Longer than the reads of so many hints take: nobody disturbs the manager meanwhile."""
 PAUSE_S = 0.001
@@ -45,10 +46,12 @@ class Way(Enum):
 
     HOOK = "hint"
     """As an engine sends it."""
-    BARE = "send"
-    """The same bytes, encoded before, straight into the socket."""
     ENCODED = "encode and send"
     """The same message, made and encoded and sent, without any of the client's rules."""
+    BARE = "send"
+    """The same bytes, encoded before, straight into the socket."""
+    NULL = "send again"
+    """The null run."""
 
 
 @attrs.define
@@ -63,29 +66,29 @@ class Engine:
     def __attrs_post_init__(self) -> None:
         self._hook = hook_of(self.client)
 
-    def resident(self, way: Way, calls: int) -> Sample:
+    def resident(self, calls: int) -> Sample:
         """DRAM has all the pages: the manager looks, and leaves it at that."""
         self._lease_of(0)
         self.field.settle()
-        return self._sent(way, "hints_not_needed_total", calls, lambda number: 0)
+        return self._sent("hints_not_needed_total", calls, lambda number: 0)
 
-    def skipped(self, way: Way, calls: int) -> Sample:
+    def skipped(self, calls: int) -> Sample:
         """Somebody's demand holds bytes, so hints are not admitted."""
         self.field.cool()
         lease = self._lease_of(0, keep=True)
         try:
-            return self._sent(way, "warmup_foreground_skips_total", calls, lambda number: 1)
+            return self._sent("warmup_foreground_skips_total", calls, lambda number: 1)
         finally:
             self.client.release(lease)
 
-    def accepted(self, way: Way, calls: int) -> Sample:
+    def accepted(self, calls: int) -> Sample:
         """The pages are read from the SSD, 64 for each hint."""
-        samples = [self._accepted(way) for _ in range(max(calls // ACCEPTED_CALLS // 8, 1))]
+        samples = [self._accepted() for _ in range(max(calls // ACCEPTED_CALLS // 4, 1))]
         return {name: statistics.median(sample[name] for sample in samples) for name in samples[0]}
 
-    def _accepted(self, way: Way) -> Sample:
+    def _accepted(self) -> Sample:
         self.field.cool()
-        return self._sent(way, "hints_admitted_total", ACCEPTED_CALLS, lambda number: number, READING_S)
+        return self._sent("hints_admitted_total", ACCEPTED_CALLS, lambda number: number, READING_S)
 
     def questions(self, calls: int) -> float:
         """What the manager spends on the question after each call, and on being idle: us per call."""
@@ -94,22 +97,23 @@ class Engine:
             self._catch_up()
         return (self.field.cpu_ns() - cpu_ns) / calls / 1e3
 
-    def _sent(
-        self, way: Way, counter: str, calls: int, prefix: Callable[[int], int], wait_s: float = 0
-    ) -> Sample:
+    def _sent(self, counter: str, calls: int, prefix: Callable[[int], int], wait_s: float = 0) -> Sample:
         """Raises RuntimeError when the manager did not make of all of them what it should have."""
         hinted = self.field.metric(counter)
-        taken = []
+        ways = [way for way in Way for _ in range(calls // len(Way))]
+        random.Random(hinted).shuffle(ways)
+        taken: dict[Way, list[int]] = {way: [] for way in Way}
         cpu_ns = self.field.cpu_ns()
-        for number in range(calls):
+        for number, way in enumerate(ways):
             request, missing = f"request {next(self._numbers):06}", page_keys(prefix(number))
-            taken.append(self._send(way, request, missing))
+            taken[way].append(self._send(way, request, missing))
             self._catch_up()
         time.sleep(wait_s)
         cpu_ns = self.field.cpu_ns() - cpu_ns
-        if self.field.metric(counter) - hinted != calls:
-            raise RuntimeError(f"{calls} hints were sent, and {counter} says otherwise")
-        return {"callback_us": statistics.median(taken) / 1e3, "cpu_us": cpu_ns / calls / 1e3}
+        if self.field.metric(counter) - hinted != len(ways):
+            raise RuntimeError(f"{len(ways)} hints were sent, and {counter} says otherwise")
+        medians = {way.value: statistics.median(times) / 1e3 for way, times in taken.items()}
+        return {**medians, "cpu_us": cpu_ns / len(ways) / 1e3}
 
     def _send(self, way: Way, request: str, missing: list[bytes]) -> int:
         """Nanoseconds."""
@@ -124,7 +128,7 @@ class Engine:
         start = time.perf_counter_ns()
         parts = [QueryPart(0, PAGE_TOKENS, 0, missing)]
         data = encode_message(wire.WarmPrefix(call, request, 0, ticket, 0, parts))
-        if way is Way.BARE:
+        if way is not Way.ENCODED:
             start = time.perf_counter_ns()
         sock.send(data, socket.MSG_DONTWAIT)
         return time.perf_counter_ns() - start
