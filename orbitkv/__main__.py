@@ -99,7 +99,8 @@ def replay(arguments: tuple[str, ...]) -> NoReturn:
 
     The manager's code is not loaded there: a log is judged by events and kernel alone.
     """
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     home = Path(__file__).parents[1]
     environment = dict(os.environ)
     if (home / "pyproject.toml").exists():

@@ -117,9 +117,8 @@ class Log:
                 return cls(path, [path], [])
         except OSError as error:
             raise _unreadable(path, error) from error
-        raise NotALog(
-            f"{path} does not exist; name the log's directory (setting log_path) or one segment file"
-        )
+        what = "is no file" if path.exists() else "does not exist"
+        raise NotALog(f"{path} {what}; name the log's directory (setting log_path) or one segment file")
 
     @property
     def size_bytes(self) -> int:

@@ -8,6 +8,7 @@ import errno
 import os
 import socket
 import struct
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -71,7 +72,7 @@ def _connect(path: str, timeout_s: float) -> socket.socket:
     except OSError as error:
         sock.close()
         raise ManagerUnavailable(
-            f"No manager answers at {path}: {_connect_trouble(error)}. "
+            f"No manager answers at {path}: {_connect_trouble(error, path)}. "
             f"Start one with `orbitkv serve --socket-path {path}`, or give the path of the one that runs."
         ) from error
     return sock
@@ -82,10 +83,12 @@ def _timeval(seconds: float) -> bytes:
     return _TIMEVAL.pack(microseconds // 1_000_000, microseconds % 1_000_000)
 
 
-def _connect_trouble(error: OSError) -> str:
+def _connect_trouble(error: OSError, path: str) -> str:
     match error.errno:
         case errno.ENOENT:
             return "there is no such socket"
+        case errno.ECONNREFUSED if not Path(path).is_socket():
+            return "that is no socket"
         case errno.ECONNREFUSED:
             return "nobody listens there any more"
         case errno.EACCES | errno.EPERM:

@@ -101,7 +101,7 @@ def check_listen(value: str) -> None:
         return
     host, _, port = value.rpartition(":")
     remedy = 'use "127.0.0.1:PORT" (port 0: any free one), or "" to switch it off'
-    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise Unfit("it does not end in a port number", remedy)
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))

@@ -5,6 +5,7 @@ its default. All mistakes are collected and told at once.
 """
 
 import difflib
+import errno
 import operator
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,13 @@ ENGINE_SWITCHES = ("ORBITKV_QUEUE_WARMUP", "ORBITKV_PREPARE_REQUESTS")
 TEST_PREFIX = "ORBITKV_TEST_"
 """Variables of the test suite; a manager that it starts inherits them."""
 AUTO = "auto"
+FILE_BYTES_MAX = 1 << 20
+"""Longest configuration file: with every setting explained it has some 10 KiB."""
+INT_DIGITS_MAX = 40
+"""Longest whole number that is looked at: the largest setting has 15 digits."""
+
+SHOWN_CHARS_MAX = 400
+"""Most of a wrong value that its message repeats."""
 
 
 @attrs.frozen
@@ -74,13 +82,13 @@ def load(
 
 def _from_file(file: Path, problems: list[Problem]) -> dict[str, Given]:
     try:
-        document = tomllib.loads(file.read_text("utf-8"))
+        document = tomllib.loads(_text_of(file))
     except OSError as error:
         remedy = f"give the path of a readable TOML file with --config or {CONFIG_FILE_VARIABLE}"
         what = f"The configuration file {file} cannot be read."
         problems.append(Problem(what, f"{error.strerror or error}.", f"{remedy}."))
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no text, a number without end, brackets likewise
         remedy = "mend that line; `orbitkv serve --print-config` prints a complete example"
         problems.append(Problem(f"The configuration file {file} is not TOML.", f"{error}.", f"{remedy}."))
         return {}
@@ -91,6 +99,15 @@ def _from_file(file: Path, problems: list[Problem]) -> dict[str, Given]:
         else:
             given[name] = Given(value, f"file {file}")
     return given
+
+
+def _text_of(file: Path) -> str:
+    """Raises OSError, also for what has no end (a device), and UnicodeDecodeError."""
+    with file.open("rb") as opened:
+        content = opened.read(FILE_BYTES_MAX + 1)
+    if len(content) > FILE_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"it is longer than {FILE_BYTES_MAX} bytes")
+    return content.decode("utf-8")
 
 
 def _from_environment(environment: Mapping[str, str], problems: list[Problem]) -> dict[str, Given]:
@@ -136,8 +153,16 @@ def _assembled(values: Mapping[str, Any], given: Mapping[str, Given]) -> Loaded:
 
 
 def _problem(name: str, source: Given, unfit: Unfit) -> Problem:
-    what = f"{name} = {toml_text(source.value)} ({source.origin}) cannot be used."
+    what = f"{name} = {_shown(source.value)} ({source.origin}) cannot be used."
     return Problem(what, f"{unfit.why}.", f"{unfit.remedy}.")
+
+
+def _shown(value: object) -> str:
+    try:
+        text = toml_text(value)
+    except ValueError:  # a number of thousands of digits, which Python does not write
+        return "a number without end"
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
 
 
 def _unknown(name: str, where: str, known: Sequence[str]) -> Problem:
@@ -178,7 +203,8 @@ def _structure_int(value: object, _type: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdigit():
-        return int(value)
+        # Python refuses to read longer ones, and every one of that length is out of range.
+        return int(value[:INT_DIGITS_MAX])
     raise Unfit("that is not a whole number", "use digits only")
 
 
@@ -186,7 +212,7 @@ def _structure_float(value: object, _type: object) -> float:
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
             return float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
     raise Unfit("that is not a number", "use a number such as 0.75")
 

@@ -12,7 +12,9 @@ from orbitkv.config.errors import Unfit
 _BINARY = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 _DECIMAL = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3}
 _MICROSECONDS = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
-_NUMBER_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+_NUMBER_UNIT = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?)\s*([A-Za-z]*)\s*", re.ASCII)
+"""Digits are bounded: Python refuses to read a number of thousands of them, and floats have an end."""
+_SECONDS_MAX = 10**12
 
 
 def parse_size(value: object) -> int:
@@ -49,7 +51,7 @@ def format_size(size_bytes: int) -> str:
 def parse_duration(value: object) -> float:
     """Seconds from `5`, `0.25`, `"250ms"`, `"5s"`, `"10m"`, `"1h"`. Raises Unfit."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if not 0 <= value < float("inf"):
+        if not 0 <= value < _SECONDS_MAX:
             raise Unfit("a duration is finite and not negative", 'write seconds, or a unit as in "250ms"')
         return float(value)
     number, unit = _split(value, "a duration", '"5s"')

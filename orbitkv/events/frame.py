@@ -161,7 +161,10 @@ def encode_header(header: SegmentHeader) -> bytes:
 def decode_header(data: bytes) -> SegmentHeader:
     """Raises NotALog, NewerFormat, DamagedHeader; messages name no file, the caller does."""
     if data[: len(SEGMENT_MAGIC)] != SEGMENT_MAGIC[: len(data)] or not data:
-        raise NotALog(f"it does not begin with {SEGMENT_MAGIC.decode()}: no OrbitKV log segment")
+        raise NotALog(
+            f"it does not begin with {SEGMENT_MAGIC.decode()}: no OrbitKV log segment; "
+            "name the log's directory (setting log_path) or one of its files"
+        )
     if len(data) < 16:
         raise DamagedHeader(f"its header is cut: {len(data)} of {HEADER_BYTES} bytes")
     version, header_bytes = struct.unpack_from("<II", data, 8)

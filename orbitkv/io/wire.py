@@ -63,6 +63,10 @@ Number = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
 Ticket = Annotated[int, Meta(ge=1, le=0xFFFF_FFFF)]
 Quantity = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """Bytes, times: anything that the log keeps in a signed 64-bit column."""
+CopiedBytes = Annotated[int, Meta(ge=0, le=1 << 44)]
+ElapsedMicroseconds = Annotated[int, Meta(ge=0, le=1 << 40)]
+"""Of one report. Totals sum them up over an incarnation and must stay within 64 bits: 16 TiB and twelve
+days leave room for a million reports that are off the mark, and for any number of honest ones."""
 
 
 class QueryStatus(IntEnum):
@@ -212,8 +216,8 @@ class ReportSync(_Request, tag=8, frozen=True):
     ranges: Annotated[tuple[tuple[Number, Number], ...], Meta(max_length=RANGES_MAX)]
     """Half-open ranges of positions in the lease's page list that were copied and synced."""
     layers: Number
-    copied_bytes: Quantity
-    elapsed_us: Quantity
+    copied_bytes: CopiedBytes
+    elapsed_us: ElapsedMicroseconds
 
 
 class ReleaseLease(_Request, tag=9, frozen=True):
@@ -225,7 +229,7 @@ class BeginSave(_Request, tag=10, frozen=True):
     keys: Keys
     credit_pages: Number
     """The rank has staging space for so many: more wanted pages would only be given back."""
-    uncredited_pages: Quantity = 0
+    uncredited_pages: Number = 0
     """Pages dropped by the engine since its last BeginSave because no staging space was free."""
 
 

@@ -9,6 +9,7 @@ lock files that the next start takes over. Raises what the user can mend.
 """
 
 import ctypes
+import os
 import resource
 from contextlib import AsyncExitStack
 
@@ -93,10 +94,19 @@ def check_answers_fit(config: Config) -> None:
 
 def harden() -> None:
     """No core dumps and no tracing by other processes of the user: the pool holds users' data."""
+    _occupy_standard_descriptors()
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     # Every client costs a socket, a pidfd and a staging window.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _occupy_standard_descriptors() -> None:
+    """Started with one of them closed, the manager's next file would get its number, and whatever a library
+    says to its stderr would land in the log or among the pages."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
 
 
 def _open_pool(config: Config) -> MemoryPool:

@@ -103,6 +103,11 @@ def _check_description(state: State, command: RegisterRank) -> None:
         raise Refuse(Refusal.MALFORMED, f"a namespace digest has {NAMESPACE_DIGEST_BYTES} bytes")
     if command.rank != SCHEDULER_RANK and not command.groups:
         raise Refuse(Refusal.MALFORMED, f"rank {command.rank} describes no KV group")
+    if command.rank == SCHEDULER_RANK and command.groups:
+        raise Refuse(
+            Refusal.MALFORMED,
+            "a scheduler's session holds no slice of a page; register it without groups, or with its own rank",
+        )
     for group in command.groups:
         if group.page_tokens < 1 or any(piece.payload_bytes < 1 for piece in group.slices):
             raise Refuse(Refusal.MALFORMED, f"group {group.group} has a page without tokens or bytes")
@@ -164,7 +169,11 @@ def _check_place(state: State, instance: Instance, command: RegisterRank) -> int
         raise Refuse(Refusal.SEALED, f"instance {instance.name!r} has all its ranks")
     if not instance.sealed:
         _check_slices(instance, command)
-        others = [rank.groups for number, rank in instance.ranks.items() if number != command.rank]
+        others = [
+            rank.groups
+            for number, rank in instance.ranks.items()
+            if number not in (SCHEDULER_RANK, command.rank)
+        ]
         _check_size(state, others, command)
     return superseded
 
@@ -199,16 +208,22 @@ def _claims(groups: tuple[GroupGeometry, ...], *, alone: bool = False) -> set[tu
 
 
 def _check_size(state: State, others: Sequence[tuple[GroupGeometry, ...]], command: RegisterRank) -> None:
-    """One page must fit a superblock of the pool, with all ranks' slices and the trailer."""
+    """One page must fit a superblock of the pool, with all ranks' slices and the trailer, and hold something."""
+    is_last = len(others) + 1 == command.world_size
     for group in command.groups:
         theirs = (g for groups in others for g in groups if g.group == group.group)
         slices = {piece.slice: piece.payload_bytes for g in (*theirs, group) for piece in g.slices}
+        if is_last and not slices:
+            raise Refuse(
+                Refusal.MALFORMED,
+                f"no rank holds a slice of group {group.group}; leave the group out, or name its slices",
+            )
         needed = image_bytes(sum(padded_bytes(payload) for payload in slices.values()))
         if needed > min(state.config.superblock_bytes, state.config.pool_bytes):
             raise Refuse(
                 Refusal.PAGE_TOO_LARGE,
                 f"one page of group {group.group} takes {needed} bytes; superblock_bytes is "
-                f"{state.config.superblock_bytes} and pool_bytes {state.config.pool_bytes}",
+                f"{state.config.superblock_bytes} and pool_bytes {state.config.pool_bytes}: raise them",
             )
 
 
