@@ -91,7 +91,7 @@ class Hints:
                 parts = _missing(request, parts)
                 if not parts:
                     return self._refuse(HintRefusal.NOTHING_MISSING)
-            if not sending.acquire(blocking=False) and not connection.begin_telling():
+            if not sending.acquire(False) and not connection.begin_telling():
                 return self._fail(HintRefusal.NO_ROOM, "another thread is sending")
             try:
                 hints, key = connection.hints, (request, attempt)
