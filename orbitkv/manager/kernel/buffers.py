@@ -5,6 +5,7 @@ copies (`holds`), and *busy* while a device or a carrier reads or writes its mem
 it is none of the three. Row numbers are reused; `generation` is not.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -90,6 +91,14 @@ class BufferTable:
 
     def live(self) -> Ints:
         return np.flatnonzero(self.page[: self.rows] >= 0)
+
+    def in_queues(self, numbers: Iterable[int]) -> Ints:
+        """Rows of the indexed buffers of these queues, in rising order."""
+        queues = self.queue[: self.rows]
+        there = np.zeros(self.rows, np.bool_)
+        for number in numbers:
+            there |= queues == number
+        return there.nonzero()[0]
 
     def next_numbers(self, count: int) -> list[int]:
         """The rows that the next `count` allocations take."""

@@ -25,7 +25,7 @@ from orbitkv.events.facts import (
 from orbitkv.events.geometry import image_bytes
 from orbitkv.events.outcomes import EvictionReason, PageClass, Unused, WriteDrop
 from orbitkv.manager.kernel.apply_hints import pending_among
-from orbitkv.manager.kernel.columns import EMPTY, Ints, pack, pack_wide
+from orbitkv.manager.kernel.columns import EMPTY, Ints, distinct, pack, pack_wide
 from orbitkv.manager.kernel.recency import TouchQueue
 from orbitkv.manager.kernel.state import State
 from orbitkv.manager.kernel.superblocks import Plan, coldest_superblock
@@ -103,7 +103,7 @@ def _give_up_batch(turn: Turn, slot_bytes: int, count: int, spared: Ints | None)
     for page_class in classes:
         number = state.buffers.queue_numbers.get((page_class, slot_bytes))
         own = state.buffers.queues[number] if number is not None else None
-        others = _queues_of_other_sizes(state, page_class, slot_bytes)
+        others = _queues_of_other_sizes(state, page_class, slot_bytes, at_least=page_class)
         if others and _is_colder(state, others, own):
             superblock = _coldest_block(state, page_class, slot_bytes, spared)
             if superblock is not None:
@@ -120,11 +120,13 @@ def _give_up_batch(turn: Turn, slot_bytes: int, count: int, spared: Ints | None)
     return True
 
 
-def _queues_of_other_sizes(state: State, page_class: PageClass, slot_bytes: int) -> list[TouchQueue]:
+def _queues_of_other_sizes(
+    state: State, up_to: PageClass, slot_bytes: int, at_least: PageClass = _CLASSES[0]
+) -> list[TouchQueue]:
     return [
         state.buffers.queues[number]
         for (of_class, size), number in state.buffers.queue_numbers.items()
-        if of_class == page_class and size != slot_bytes
+        if at_least <= of_class <= up_to and size != slot_bytes
     ]
 
 
@@ -136,14 +138,39 @@ def _is_colder(state: State, others: list[TouchQueue], own: TouchQueue | None) -
 
 
 def _coldest_block(state: State, up_to: PageClass, slot_bytes: int, spared: Ints | None) -> int | None:
-    """The coldest superblock of another size without a page that is held, busy or of a higher class."""
-    table = state.buffers
-    live = table.live()
-    above = np.array([page_class > up_to for page_class, _ in table.queue_numbers] + [True], np.bool_)
-    held = (table.holds[live] > 0) | (table.busy[live] != 0) | above[table.queue[live]]
+    """The coldest superblock of another size without a page that is held, busy or of a higher class.
+
+    Asked at every allocation while another size has older pages, mostly in vain. So the holders are
+    looked at first, who are few, and rows only of the queues that may be drawn on.
+    """
+    table, blocks = state.buffers, state.superblocks
+    if _every_other_is_held(state, slot_bytes):
+        return None
+    rows = table.in_queues([queue.number for queue in _queues_of_other_sizes(state, up_to, slot_bytes)])
+    rows = rows[(table.holds[rows] == 0) & (table.busy[rows] == 0)]
     if spared is not None:
-        held |= np.isin(live, spared)
-    return coldest_superblock(state.superblocks, slot_bytes, table.offset[live], table.last[live], held)
+        rows = rows[~np.isin(rows, spared)]
+    offsets = table.offset[rows]
+    where = offsets // blocks.superblock_bytes
+    usable = np.bincount(where, minlength=1)
+    stays = np.ones(len(usable), np.bool_)
+    for block in usable.nonzero()[0].tolist():
+        stays[block] = usable[block] < blocks.taken_slots(block)
+    return coldest_superblock(blocks, slot_bytes, offsets, table.last[rows], stays[where])
+
+
+def _every_other_is_held(state: State, slot_bytes: int) -> bool:
+    """Whether leases and unanswered operations alone hold a page in every superblock of another size."""
+    carved = state.superblocks.carved
+    others = len(carved) - carved.count(0) - carved.count(slot_bytes)
+    held = [lease.buffers for lease in state.leases.values()]
+    held += [operation.buffers for operation in state.operations.values() if operation.lease < 0]
+    if sum([len(buffers) for buffers in held]) < others:
+        return False
+    rows = np.concatenate(held) if held else EMPTY
+    rows = rows[(rows >= 0) & (state.buffers.holds[rows] > 0)]
+    where = distinct(state.buffers.offset[rows] // state.superblocks.superblock_bytes)
+    return sum([1 for block in where.tolist() if carved[block] != slot_bytes]) == others
 
 
 def _empty_superblock(turn: Turn, superblock: int) -> None:

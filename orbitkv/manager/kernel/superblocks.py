@@ -98,6 +98,10 @@ class Superblocks:
         """0 means that a slot of this size can never be had: it is larger than a superblock."""
         return self.superblock_bytes // slot_bytes
 
+    def taken_slots(self, superblock: int) -> int:
+        """How many slots of a carved superblock are taken."""
+        return self.superblock_bytes // self._carved[superblock] - len(self._stacks[superblock])
+
     def free_slots(self, slot_bytes: int) -> int:
         """How many slots of this size could be taken now, those of free superblocks included."""
         carved = sum(len(self._stacks[superblock]) for superblock in self._room.get(slot_bytes, ()))
