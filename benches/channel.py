@@ -40,11 +40,12 @@ P50_RATIO_MAX = 0.7
 SHARE_RATIO_MAX = 1.5
 POLLS = 2000
 FLOOR_ROUND_TRIPS = 20_000
+SERVER_ENDS_S = 60.0
 
 
 @attrs.frozen(slots=True)
 class Worker:
-    """One client process: takes an order, gives an answer."""
+    """A process that takes an order and gives an answer: a client, say."""
 
     process: subprocess.Popen[bytes]
 
@@ -55,7 +56,7 @@ class Worker:
     def answer(self) -> bytes:
         line = _pipe(self.process.stdout).readline()
         if not line:
-            raise RuntimeError("a client of the bench ended; its own output says why")
+            raise RuntimeError("a process of the bench ended; its own output says why")
         return line
 
 
@@ -82,16 +83,28 @@ class Field:
             "server_cpu_us": cpu_s / sum(counts) * 1e6,
         }
 
+    def end_server(self) -> None:
+        """Close its standard input, and wait until it has ended by itself."""
+        _pipe(self.server.stdin).close()
+        if self.server.wait(timeout=SERVER_ENDS_S) != 0:
+            raise RuntimeError("a server of the bench failed at its end; its own output says why")
+
 
 @contextmanager
 def running(transport: str, folder: Path, pages: int) -> Iterator[Field]:
     """A manager and eight clients that have registered; both are gone afterwards."""
     folder.mkdir()
     path = str(folder / "s")
+    server = ("benches.channel_server", transport, path, str(folder / "log"), str(pages))
+    with field_of(server, transport, path, pages) as field:
+        yield field
+
+
+@contextmanager
+def field_of(server_command: Sequence[str], transport: str, path: str, pages: int) -> Iterator[Field]:
+    """The same with a server of another module, which listens at `path`."""
     with ExitStack() as stack:
-        server = stack.enter_context(
-            _process("benches.channel_server", transport, path, str(folder / "log"), str(pages))
-        )
+        server = stack.enter_context(_process(*server_command))
         clients = [
             stack.enter_context(_process("benches.channel_client", transport, path, str(number), str(pages)))
             for number in range(max(CLIENTS))

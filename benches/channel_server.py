@@ -13,7 +13,7 @@ import gc
 import os
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import trio
@@ -44,6 +44,7 @@ from orbitkv.io.tokens import TokenSealer
 from orbitkv.manager.kernel import KERNEL_REVISION, new_state, views
 from orbitkv.manager.kernel.columns import pack, unpack
 from orbitkv.manager.kernel.snapshot import snapshot
+from orbitkv.manager.kernel.state import State
 from orbitkv.manager.ports import Channel, Connected, Inbound, Request
 from orbitkv.manager.shell.admission import Admission
 from orbitkv.manager.shell.assembly import Ports, assemble
@@ -168,17 +169,21 @@ async def _meet_filler(channel: SocketChannel, path: Path) -> None:
     await channel.receive()
 
 
-async def _serve(transport: str, path: Path, log: Path, pages: int) -> None:
-    directory = LogDirectory.open(log)
-    state = new_state()
-    journal = FileJournal.begin(
-        directory,
+def begin_log(directory: Path, state: State) -> FileJournal:
+    """A real log for a state that is still empty."""
+    return FileJournal.begin(
+        LogDirectory.open(directory),
         SystemClock(),
         incarnation=INCARNATION,
         kernel_revision=KERNEL_REVISION,
         snapshot=snapshot(state),
     )
-    loop = Loop(state, journal, SystemClock())
+
+
+async def serve(
+    transport: str, path: Path, loop: Loop, pages: int, until: Callable[[], Awaitable[None]]
+) -> None:
+    """Fill the pool of a loop that is still empty, print "ready", and serve `until` that returns."""
     config = kernel_config(pages)
     start_incarnation(loop, INCARNATION, config, NO_STORE, this_host(), ())
     fill(loop, page_keys(pages))
@@ -202,7 +207,7 @@ async def _serve(transport: str, path: Path, log: Path, pages: int) -> None:
             handles=TokenSealer(INCARNATION),
         ),
         Health(lambda line: None),
-        Admission(journal, _LAG_BYTES_MAX),
+        Admission(loop.journal, _LAG_BYTES_MAX),
         lambda: "{}",
     )
     gc.collect()
@@ -213,11 +218,22 @@ async def _serve(transport: str, path: Path, log: Path, pages: int) -> None:
             loop.process(inputs(manager.desk, channel.next_round()))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(manager.run)
-        await trio.lowlevel.wait_readable(sys.stdin.fileno())
+        await until()
         nursery.cancel_scope.cancel()
     await channel.aclose()
-    await journal.aclose()
+    await loop.journal.aclose()
+
+
+async def _input_ends() -> None:
+    await trio.lowlevel.wait_readable(sys.stdin.fileno())
+
+
+async def main() -> None:
+    transport, path, log, pages = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+    state = new_state()
+    loop = Loop(state, begin_log(log, state), SystemClock())
+    await serve(transport, path, loop, pages, _input_ends)
 
 
 if __name__ == "__main__":
-    trio.run(_serve, sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
+    trio.run(main)

@@ -1,11 +1,13 @@
-"""The log's storage: durable facts a second at several frame sizes, against bare encoding.
+"""The log: durable facts a second at several frame sizes, and what it costs a query through the channel.
 
-    python -m benches.log [--json FILE] [--rounds N] [--directory DIR]
+    python -m benches.log [--json FILE] [--only storage|channel] [--rounds N] [--channel-rounds N]
+                          [--seconds S] [--directory DIR]
 
-The records are those of a simulated run. Per frame size, four arms: `encode` makes the frames' payloads
-and throws them away (baseline, and once more as the null run); `journal` appends them as the manager
-does and ends when the last one is durable; `sync each` writes and syncs frame by frame, the slowest
-honest way. Times are wall times; CPU is that of the whole process, journal thread included.
+The second half is told in `benches.log_channel`. In the first, the records are those of a simulated run.
+Per frame size, four arms: `encode` makes the frames' payloads and throws them away (baseline, and once
+more as the null run); `journal` appends them as the manager does and ends when the last one is durable;
+`sync each` writes and syncs frame by frame, the slowest honest way. Times are wall times; CPU is that of
+the whole process, journal thread included.
 """
 
 import itertools
@@ -19,7 +21,8 @@ import click
 import trio
 import zstandard
 
-from benches.common import Arm, Goal, Report, Rounds, Sample, interleave, table
+from benches.common import Arm, Goal, Report, Rounds, Sample, interleave, medium, table
+from benches.log_channel import through_channel
 from orbitkv.events.codec import encode_records
 from orbitkv.events.frame import FRAME_HEAD_BYTES, SegmentHeader
 from orbitkv.events.record import Record
@@ -88,7 +91,7 @@ def encode_only(frames: Sequence[Sequence[Record]]) -> Arm:
     return run
 
 
-def through_journal(frames: Sequence[Sequence[Record]], directory: Path) -> Arm:
+def durable_journal(frames: Sequence[Sequence[Record]], directory: Path) -> Arm:
     async def write(path: Path, sample: dict[str, float]) -> None:
         log = LogDirectory.open(path)
         journal = FileJournal.begin(
@@ -153,7 +156,7 @@ def storage(report: Report, rounds: int, directory: Path) -> None:
         arms: dict[str, Arm] = {
             "encode": encode_only(frames),
             "encode again": encode_only(frames),
-            "journal": through_journal(frames, directory),
+            "journal": durable_journal(frames, directory),
             "sync each": synced_each(frames[:FRAMES_SYNCED_EACH], directory),
         }
         found = interleave(arms, rounds=rounds)
@@ -201,26 +204,36 @@ def _sizes(facts_per_frame: int, frames: Sequence[Sequence[Record]]) -> list[str
     ]
 
 
-def medium(directory: Path) -> str:
-    """Filesystem and device that hold the directory."""
-    mounts = [line.split()[:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    resolved = str(directory.resolve())
-    device, _, kind = max(
-        (mount for mount in mounts if Path(resolved).is_relative_to(mount[1])),
-        key=lambda mount: len(mount[1]),
-    )
-    return f"{kind} on {device}"
-
-
 @click.command()
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the figures here too.")
-@click.option("--rounds", default=7, show_default=True, type=click.IntRange(1))
+@click.option("--rounds", default=7, show_default=True, type=click.IntRange(1), help="Of the storage half.")
+@click.option(
+    "--channel-rounds", default=21, show_default=True, type=click.IntRange(1), help="Of the other half."
+)
+@click.option("--seconds", default=0.5, show_default=True, type=click.FloatRange(0.05), help="A run of it.")
 @click.option("--directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
-def main(json_path: Path | None, rounds: int, directory: Path | None) -> None:
-    """Measure the log's storage."""
+@click.option("--only", type=click.Choice(["storage", "channel"]), help="One half alone.")
+def main(
+    json_path: Path | None,
+    rounds: int,
+    channel_rounds: int,
+    seconds: float,
+    directory: Path | None,
+    only: str | None,
+) -> None:
+    """Measure the log's storage, and what the log costs a query."""
     place = directory or Path(tempfile.gettempdir())
-    report = Report("log: storage", {"rounds": rounds, "log on": medium(place)})
-    storage(report, rounds, place)
+    report = Report(
+        "log: storage, and what it costs a query",
+        {
+            "rounds": f"{rounds} of storage, {channel_rounds} of {seconds} s through the channel",
+            "log on": medium(place),
+        },
+    )
+    if only != "channel":
+        storage(report, rounds, place)
+    if only != "storage":
+        through_channel(report, channel_rounds, seconds, place)
     report.finish(json_path)
 
 
