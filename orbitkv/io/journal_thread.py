@@ -50,7 +50,10 @@ class JournalSettings:
     lag_bytes_max: int = 64 * MIB
     """Most bytes kept in memory while they cannot be written."""
     gather_s: float = 0.004
-    """How long a frame waits for company before it is written."""
+    """How long a frame that somebody waits for waits for company before it is written."""
+    linger_s: float = 0.02
+    """The same while nobody waits: a turn of this thread costs more than what it writes, and takes the
+    interpreter from the loop. A process that ends without warning loses the records of about so long."""
     gather_bytes_max: int = 1 * MIB
     """So many bytes wait for no more company."""
     retry_interval_s: float = 0.5
@@ -135,6 +138,8 @@ class JournalThread:
                 if self.written_seq < seq:
                     self._waiters_made += 1
                     token = trio.lowlevel.current_trio_token()
+                    if not self._waiters:
+                        self._wake.notify()
                     heapq.heappush(self._waiters, (seq, self._waiters_made, event, token))
                 else:
                     event.set()
@@ -190,8 +195,15 @@ class JournalThread:
             if remaining_s <= 0:
                 return
             self._sleep(remaining_s, wake_at_bytes=0)
+        if not self._waiters:
+            self._linger(self._settings.linger_s)
+        if self._waiters:
+            self._linger(self._settings.gather_s)
+
+    def _linger(self, longest_s: float) -> None:
+        """Sleep until there is company enough, somebody comes to wait, or a sync is due."""
         if not self._closing and not self.rolls_queued:
-            self._sleep(self._settings.gather_s, wake_at_bytes=self._settings.gather_bytes_max)
+            self._sleep(min(longest_s, self._until_sync_s()), wake_at_bytes=self._settings.gather_bytes_max)
 
     def _sleep(self, longest_s: float, *, wake_at_bytes: int) -> None:
         if self.queued_bytes < wake_at_bytes or not self._queue:

@@ -26,7 +26,9 @@ from tests.disks import small_disk
 from tests.log import samples
 from tests.log.sick import SickCalls
 
-BRISK = JournalSettings(gather_s=0.0, retry_interval_s=0.01, sync_interval_s=0.02, close_timeout_s=0.2)
+BRISK = JournalSettings(
+    gather_s=0.0, linger_s=0.0, retry_interval_s=0.01, sync_interval_s=0.02, close_timeout_s=0.2
+)
 
 
 @attrs.define
@@ -380,6 +382,27 @@ def test_waiting_can_be_cancelled(tmp_path: Path) -> None:
             assert scope.cancelled_caught
             calls.write_error = 0
             await log.written(1)
+
+    trio.run(main)
+
+
+def test_frames_gather_into_one_write_until_somebody_waits(tmp_path: Path) -> None:
+    async def main() -> None:
+        calls = SickCalls()
+        settings = attrs.evolve(BRISK, linger_s=3600.0)
+        async with journal(tmp_path, calls, settings) as log:
+            begun_writes = calls.writes
+            for seq in range(1, 101):
+                append(log, seq, seq)
+            with trio.fail_after(20):
+                await log.written(50)
+            assert log.written_seq == 100
+            assert calls.writes == begun_writes + 1
+            append(log, 101, 101)
+            # Not even an hour of lingering delays the sync of what was written before.
+            await until(lambda: log.synced_seq == 101)
+            append(log, 102, 102)
+        assert read(tmp_path) == (samples.records(1, 102), [], [Stop.SEALED])
 
     trio.run(main)
 
