@@ -3,6 +3,9 @@
 Effects come from the record alone, so that replay simply does not ask for them.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import attrs
 
 from orbitkv.events import facts
@@ -25,31 +28,44 @@ from orbitkv.manager.kernel.state import State
 _MANAGER_CLOSES = (SessionEnd.SUPERSEDED, SessionEnd.PROCESS_GONE)
 
 
+def _format_segment(record: Record, event: facts.SegmentOpened) -> Effect | None:
+    recovering = isinstance(record.cause, RecoverSegment)
+    return None if recovering else FormatSegment(event.segment, event.slot_bytes)
+
+
+def _clear_slots(record: Record, event: facts.SlotsFreed) -> Effect | None:
+    return ClearSlots(event.slots, quarantine=False) if event.end == SlotEnd.OTHER_PAGE else None
+
+
+def _close_connection(record: Record, event: facts.SessionClosed) -> Effect | None:
+    return CloseConnection(event.session) if event.cause in _MANAGER_CLOSES else None
+
+
+_EFFECTS: dict[type, Callable[[Record, Any], Effect | None]] = {
+    facts.ReadsSubmitted: lambda _, event: ReadPages(
+        event.reads, event.buffers, event.slots, event.foreground
+    ),
+    facts.WritesSubmitted: lambda _, event: WritePages(event.slots, event.buffers),
+    facts.CopiesStarted: lambda _, event: CopySlices(
+        event.session, event.rank, event.buffers, event.staging_offsets
+    ),
+    facts.SealsStarted: lambda _, event: SealPages(event.buffers),
+    facts.SuperblockCarved: lambda _, event: PrepareSuperblock(event.superblock),
+    facts.SegmentOpened: _format_segment,
+    facts.SlotsFreed: _clear_slots,
+    facts.SlotsQuarantined: lambda _, event: ClearSlots(event.slots, quarantine=True),
+    facts.SessionClosed: _close_connection,
+}
+"""By the fact's type, as nearly all facts of a busy manager ask for nothing."""
+
+
 def effects_of(record: Record) -> list[Effect]:
     effects: list[Effect] = []
-    recovering = isinstance(record.cause, RecoverSegment)
     for event in record.events:
-        match event:
-            case facts.ReadsSubmitted():
-                effects.append(ReadPages(event.reads, event.buffers, event.slots, event.foreground))
-            case facts.WritesSubmitted():
-                effects.append(WritePages(event.slots, event.buffers))
-            case facts.CopiesStarted():
-                effects.append(CopySlices(event.session, event.rank, event.buffers, event.staging_offsets))
-            case facts.SealsStarted():
-                effects.append(SealPages(event.buffers))
-            case facts.SuperblockCarved():
-                effects.append(PrepareSuperblock(event.superblock))
-            case facts.SegmentOpened() if not recovering:
-                effects.append(FormatSegment(event.segment, event.slot_bytes))
-            case facts.SlotsFreed() if event.end == SlotEnd.OTHER_PAGE:
-                effects.append(ClearSlots(event.slots, quarantine=False))
-            case facts.SlotsQuarantined():
-                effects.append(ClearSlots(event.slots, quarantine=True))
-            case facts.SessionClosed() if event.cause in _MANAGER_CLOSES:
-                effects.append(CloseConnection(event.session))
-            case _:
-                pass
+        make = _EFFECTS.get(type(event))
+        effect = None if make is None else make(record, event)
+        if effect is not None:
+            effects.append(effect)
     return effects
 
 

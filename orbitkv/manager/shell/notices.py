@@ -4,7 +4,8 @@ Sends what the wire calls notices, and marks the board. Knows which instance sav
 fact that a page is sealed comes when the kernel has forgotten its save.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 
@@ -36,29 +37,39 @@ class Notices:
                 # Also for saves that were dropped meanwhile: what counts is that the window is read no more.
                 self.channel.send(cause.session, wire.SlicesCopied(cause.buffers, cause.outcomes))
             for event in record.events:
-                self._tell(event)
+                tell = _TELLERS.get(type(event))
+                if tell is not None:
+                    tell(self, event)
 
-    def _tell(self, event: facts.Event) -> None:
-        match event:
-            case facts.LeaseGranted() | facts.QueryEnded():
-                self.board.moved(event.operation)
-            case facts.SessionClosed():
-                self.carrier.detach_staging(event.session)
-            case facts.SealsStarted():
-                for buffer in unpack(event.buffers).tolist():
-                    self._savers[buffer] = self.state.saves[buffer].instance
-            case facts.SealsEnded():
-                self._ended = {buffer: self._savers.pop(buffer) for buffer in unpack(event.buffers).tolist()}
-            case facts.PagesSealed():
-                self._say_sealed(unpack(event.buffers).tolist())
-            case _:
-                pass
+    def _moved(self, event: facts.LeaseGranted | facts.QueryEnded) -> None:
+        self.board.moved(event.operation)
 
-    def _say_sealed(self, buffers: Sequence[int]) -> None:
+    def _window_over(self, event: facts.SessionClosed) -> None:
+        self.carrier.detach_staging(event.session)
+
+    def _remember_savers(self, event: facts.SealsStarted) -> None:
+        for buffer in unpack(event.buffers).tolist():
+            self._savers[buffer] = self.state.saves[buffer].instance
+
+    def _forget_savers(self, event: facts.SealsEnded) -> None:
+        self._ended = {buffer: self._savers.pop(buffer) for buffer in unpack(event.buffers).tolist()}
+
+    def _sealed(self, event: facts.PagesSealed) -> None:
         by_instance: dict[int, list[int]] = {}
-        for buffer in buffers:
+        for buffer in unpack(event.buffers).tolist():
             by_instance.setdefault(self._ended[buffer], []).append(buffer)
         for number, sealed in by_instance.items():
             instance = self.state.instances.get(number)
             for session in instance.open_sessions() if instance is not None else ():
                 self.channel.send(session, wire.PagesSealed(pack(sealed)))
+
+
+_TELLERS: dict[type, Callable[[Notices, Any], None]] = {
+    facts.LeaseGranted: Notices._moved,
+    facts.QueryEnded: Notices._moved,
+    facts.SessionClosed: Notices._window_over,
+    facts.SealsStarted: Notices._remember_savers,
+    facts.SealsEnded: Notices._forget_savers,
+    facts.PagesSealed: Notices._sealed,
+}
+"""By the fact's type, as most facts of a busy manager are told to nobody."""
