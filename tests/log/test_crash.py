@@ -1,6 +1,5 @@
 """kill -9 of a process that writes: what was written is there, what was torn is cut, the chain goes on."""
 
-import os
 import random
 import signal
 import subprocess
@@ -13,17 +12,19 @@ from replay.log import Log
 
 def write_and_kill(path: Path, lines: int) -> tuple[int, int]:
     """Let a process write until it has said so many lines, kill it; gives its last (incarnation, seq)."""
-    writing = subprocess.Popen(
-        [sys.executable, "-m", "tests.log.writing_process", str(path)], stdout=subprocess.PIPE, text=True
-    )
-    assert writing.stdout is not None
+    command = [sys.executable, "-m", "tests.log.writing_process", str(path)]
     said: list[str] = []
-    for line in writing.stdout:
-        said.append(line)
-        if len(said) == lines:
-            os.kill(writing.pid, signal.SIGKILL)
-    writing.stdout.close()
-    assert writing.wait() == -signal.SIGKILL
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writing:
+        try:
+            assert writing.stdout is not None
+            for line in writing.stdout:
+                said.append(line)
+                if len(said) == lines:
+                    break
+        finally:
+            writing.kill()
+        said += writing.stdout
+    assert writing.returncode == -signal.SIGKILL
     incarnation, seq = said[-1].split()
     return int(incarnation), int(seq)
 

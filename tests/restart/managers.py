@@ -179,6 +179,16 @@ class Manager:
         return said
 
 
+@contextmanager
+def ended(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
+    """However the block ends, the process is gone after it."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():

@@ -13,7 +13,8 @@ import pytest
 
 from orbitkv.adapters.client_errors import OrbitError
 from orbitkv.adapters.operator import OperatorClient
-from tests.restart.managers import PATIENCE_S, ROOT, Place, ask, restore, save, until
+from tests.faults.support import altered_manager
+from tests.restart.managers import PATIENCE_S, ROOT, Place, ask, ended, restore, save, until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -37,10 +38,10 @@ def test_signals_at_random_moments(tmp_path: Path) -> None:
     place = Place(tmp_path)
     for turn in range(8):
         number = moments.choice([signal.SIGTERM, signal.SIGINT])
-        process = place.start()
-        time.sleep(moments.uniform(0.02, 1.6))
-        process.send_signal(number)
-        said = process.communicate(timeout=PATIENCE_S)
+        with ended(place.start()) as process:
+            time.sleep(moments.uniform(0.02, 1.6))
+            process.send_signal(number)
+            said = process.communicate(timeout=PATIENCE_S)
         # Until Python runs its first line of ours, the signal's own action is what happens.
         assert process.returncode in (0, 1, 130, -number), f"turn {turn}: {said}"
         assert place.leftovers() == set(), f"turn {turn}: {said}"
@@ -103,14 +104,13 @@ def test_a_client_that_is_killed_while_it_copies_gives_its_pages_back(tmp_path: 
                 print("copying", flush=True)
                 time.sleep(60)
         """
-        other = subprocess.Popen(
+        copying = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(story)], stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
-        assert other.stdout is not None
-        assert other.stdout.readline() == "copying\n"
-        assert place.status()["outstanding"]["restores"] == 1
-        other.kill()
-        other.communicate()
+        with ended(copying) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "copying\n"
+            assert place.status()["outstanding"]["restores"] == 1
         until(lambda: place.status()["outstanding"]["restores"] == 0)
         assert [process["pid"] for process in place.status()["processes"]].count(other.pid) == 0
         manager.stop()
@@ -128,14 +128,14 @@ def test_a_broken_rule_stops_it_with_the_log_intact(tmp_path: Path) -> None:
             return honest(state, at_ns, command)
         loop.step = broken
     """
-    process = _start_altered(place, broken)
-    with place.client() as client:
-        save(client, range(5))
-        until(lambda: place.pages_on_ssd() == 5)
-        with pytest.raises(OrbitError):
-            _drop_dram(place)
-    _, said = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 70
+    with altered_manager(place, broken) as manager:
+        with place.client() as client:
+            save(client, range(5))
+            until(lambda: place.pages_on_ssd() == 5)
+            with pytest.raises(OrbitError):
+                _drop_dram(place)
+        _, said = manager.process.communicate(timeout=PATIENCE_S)
+    assert manager.process.returncode == 70
     assert "the books do not balance" in said
     assert "orbitkv replay verify" in said
     assert place.leftovers() == set()
@@ -156,12 +156,13 @@ def test_a_second_signal_leaves_at_once_and_takes_the_socket_along(tmp_path: Pat
             await trio.sleep_forever()
         Manager.drain = endless
     """
-    process = _start_altered(place, endless_drain)
-    assert process.stdout is not None
-    process.send_signal(signal.SIGTERM)
-    assert process.stdout.readline() == "draining\n"
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=PATIENCE_S)
+    with altered_manager(place, endless_drain) as draining:
+        process = draining.process
+        assert process.stdout is not None
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "draining\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + signal.SIGINT
     assert "second signal" in said
     assert place.leftovers() == set()
@@ -182,35 +183,15 @@ def test_a_device_that_never_answers_cannot_keep_it_from_leaving(tmp_path: Path)
         SsdStore.aclose = endless
         stopping.CLOSE_SECONDS_MAX = 0.2
     """
-    process = _start_altered(place, endless_close)
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 75
+    with altered_manager(place, endless_close) as closing:
+        closing.process.send_signal(signal.SIGTERM)
+        _, said = closing.process.communicate(timeout=PATIENCE_S)
+    assert closing.process.returncode == 75
     assert "a device hangs" in said
     assert place.leftovers() == set()
     assert "closed" in place.verify()
     with place.manager() as manager:
         manager.stop()
-
-
-def _start_altered(place: Place, alteration: str) -> "subprocess.Popen[str]":
-    """A manager of which something has been replaced; returns when it serves."""
-    run = f"""
-        import sys
-        from orbitkv.__main__ import main
-        sys.argv = ["orbitkv", *{place.command()[3:]!r}]
-        main()
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(alteration) + textwrap.dedent(run)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-    assert process.stdout is not None
-    assert all(process.stdout.readline() for _ in range(2)), "it did not start"
-    return process
 
 
 def _drop_dram(place: Place) -> None:
