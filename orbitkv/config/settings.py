@@ -114,6 +114,10 @@ class Config:
         derived(lambda config: config.query_budget_bytes),
         bytes_between(1, 16 * TIB),
     )
+    charge: Literal["owner", "shared"] = _memory(
+        "Who pays for a page that several queries of an engine name. owner: each; shared: the earliest.",
+        "owner",
+    )
     speculative_divisor: int = _memory(
         "Hints may hold this part of each budget reserved: 4 is a quarter, rounded down.",
         4,

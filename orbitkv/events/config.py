@@ -17,6 +17,9 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that queries may hold reserved, over all instances; default 75 % of the pool."""
     instance_query_budget_bytes: int
     demand_prefix_cut: bool = False
+    charge: str = "owner"
+    """`owner`: every owner is charged for a page it shares. `shared`: an instance's demands are charged for a
+    physical page once, and so are its hints."""
     operations_per_session_max: int = 128
     operations_max: int = 1024
     sessions_max: int = 1024
@@ -45,3 +48,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Most keys of one query, over all its parts; longer ones are sent in pieces up to this many pieces."""
     decisions_remembered_max: int = 1024
     """Answers without a lease that are kept so that an instance's other ranks get the same one."""
+
+    @property
+    def charge_shared(self) -> bool:
+        return self.charge == "shared"

@@ -381,6 +381,27 @@ class ReservationEnded(_Event, tag=51, frozen=True):
     operation: int
 
 
+class PagesClaimed(_Event, tag=52, frozen=True):
+    """With charge = shared: the operation stands in line for these pages; the first in line pays."""
+
+    operation: int
+    pages: Column
+    footprint_bytes: int
+    """Of each."""
+
+
+class PagesUnclaimed(_Event, tag=53, frozen=True):
+    operation: int
+    pages: Column
+
+
+class ReservationGrown(_Event, tag=54, frozen=True):
+    """With charge = shared: an earlier payer let go, so this operation pays for pages they shared."""
+
+    operation: int
+    charge_bytes: int
+
+
 # --- saves and the SSD -------------------------------------------------------------------------------
 
 
@@ -679,6 +700,9 @@ Event: TypeAlias = (
     | LeaseReleased
     | ReservationShrunk
     | ReservationEnded
+    | PagesClaimed
+    | PagesUnclaimed
+    | ReservationGrown
     | SaveBegun
     | SaveJoined
     | SavesDropped

@@ -19,6 +19,7 @@ from orbitkv.events.outcomes import LeaseEnd, QueryEnd
 from orbitkv.manager.kernel.apply_queries import leased_bytes
 from orbitkv.manager.kernel.columns import NONE, ZERO
 from orbitkv.manager.kernel.interest import drop_unwanted
+from orbitkv.manager.kernel.sharing import let_go, paid_bytes
 from orbitkv.manager.kernel.state import State
 from orbitkv.manager.kernel.turn import Turn
 
@@ -46,12 +47,17 @@ def answer_if_complete(turn: Turn, number: int) -> None:
         turn.emit(QueryEnded(number, QueryEnd.MISSED))
         return
     first = operation.parts[0]
+    if state.config.charge_shared:
+        let_go(turn, number)
+        charge_bytes = paid_bytes(state, number)
+    else:
+        charge_bytes = leased_bytes(state, operation) + draining_bytes(state, number)
     turn.emit(
         LeaseGranted(
             state.lease_next,
             number,
             first.reach * first.page_tokens,
-            leased_bytes(state, operation) + draining_bytes(state, number),
+            charge_bytes,
             turn.at_ns + state.config.lease_lifetime_ns,
         )
     )
@@ -77,12 +83,16 @@ def settle_reservation(turn: Turn, number: int) -> None:
     if operation is not None and operation.lease < 0:
         return
     draining = draining_bytes(state, number)
+    if state.config.charge_shared:
+        let_go(turn, number)
     if reservation.lease < 0 and not draining:
         turn.instances[reservation.instance] = None
         turn.emit(ReservationEnded(number))
         turn.budget_freed = True
         return
     needed = reservation.lease_bytes + draining
+    if state.config.charge_shared:
+        needed = paid_bytes(state, number)
     if needed < reservation.charge_bytes:
         turn.emit(ReservationShrunk(number, needed))
         turn.budget_freed = True

@@ -17,6 +17,7 @@ from orbitkv.manager.kernel import (
     apply_reads,
     apply_saves,
     apply_sessions,
+    apply_sharing,
 )
 from orbitkv.manager.kernel.state import State
 
@@ -68,6 +69,9 @@ APPLIERS: dict[type, Applier] = {
     facts.LeaseReleased: apply_queries.lease_released,
     facts.ReservationShrunk: apply_queries.reservation_shrunk,
     facts.ReservationEnded: apply_queries.reservation_ended,
+    facts.PagesClaimed: apply_sharing.pages_claimed,
+    facts.PagesUnclaimed: apply_sharing.pages_unclaimed,
+    facts.ReservationGrown: apply_sharing.reservation_grown,
     facts.SaveBegun: apply_saves.save_begun,
     facts.SaveJoined: apply_saves.save_joined,
     facts.SavesDropped: apply_saves.saves_dropped,

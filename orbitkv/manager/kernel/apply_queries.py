@@ -288,6 +288,6 @@ def reservation_shrunk(state: State, event: facts.ReservationShrunk) -> None:
 
 def reservation_ended(state: State, event: facts.ReservationEnded) -> None:
     reservation = state.reservations[event.operation]
-    assert reservation.lease < 0, "a lease keeps its bytes reserved"
+    assert reservation.lease < 0 and not reservation.claimed, "nothing keeps its bytes reserved"
     set_charge(state, event.operation, 0, reservation.phase)
     del state.reservations[event.operation]

@@ -20,6 +20,7 @@ from orbitkv.events.facts import (
 from orbitkv.events.outcomes import Origin
 from orbitkv.manager.kernel.columns import NONE, ZERO, Ints, lowest, pack
 from orbitkv.manager.kernel.prefixes import Available, reach
+from orbitkv.manager.kernel.sharing import claim, marginal_bytes
 from orbitkv.manager.kernel.state import Instance, Operation, Part, State
 from orbitkv.manager.kernel.turn import Turn
 
@@ -29,9 +30,10 @@ def grant_or_wait(turn: Turn, number: int, parts: Sequence[Part]) -> None:
     state = turn.state
     operation = state.operations[number]
     instance = state.instances[operation.instance]
-    blocked = _blocked(state, instance, operation.charge_bytes)
+    charge_bytes = _cost(state, operation, parts)
+    blocked = _blocked(state, instance, charge_bytes)
     if blocked is None and not _waits_behind(state, operation.instance):
-        _grant(turn, number, parts)
+        _grant(turn, number, parts, charge_bytes)
         return
     by_instance = blocked is True
     config = state.config
@@ -45,6 +47,13 @@ def grant_or_wait(turn: Turn, number: int, parts: Sequence[Part]) -> None:
             by_instance,
         )
     )
+
+
+def _cost(state: State, operation: Operation, parts: Sequence[Part]) -> int:
+    """What the operation has to reserve now; never more than what it was opened with."""
+    if state.config.charge_shared:
+        return marginal_bytes(state, operation.instance, parts, hint=False)
+    return operation.charge_bytes
 
 
 def _blocked(state: State, instance: Instance, charge: int) -> bool | None:
@@ -65,7 +74,8 @@ def _waits_behind(state: State, instance: int) -> bool:
             return True
         if operation.instance in stopped:
             continue
-        if _blocked(state, state.instances[operation.instance], operation.charge_bytes) is not True:
+        cost = _cost(state, operation, operation.parts)
+        if _blocked(state, state.instances[operation.instance], cost) is not True:
             return True
         stopped.add(operation.instance)
     return False
@@ -79,15 +89,16 @@ def grant_waiting(turn: Turn) -> None:
         operation = state.operations[number]
         if operation.instance in stopped:
             continue
-        blocked = _blocked(state, state.instances[operation.instance], operation.charge_bytes)
+        parts = _known_again(state, operation)
+        cost = _cost(state, operation, parts)
+        blocked = _blocked(state, state.instances[operation.instance], cost)
         if blocked is False:
             return
         if blocked is True:
             stopped.add(operation.instance)
             continue
-        parts = _known_again(state, operation)
         turn.loosened.extend(part.pages[part.pages != NONE] for part in operation.parts)
-        _grant(turn, number, parts)
+        _grant(turn, number, parts, cost)
 
 
 def _known_again(state: State, operation: Operation) -> list[Part]:
@@ -103,9 +114,14 @@ def _known_again(state: State, operation: Operation) -> list[Part]:
     return parts
 
 
-def _grant(turn: Turn, number: int, parts: Sequence[Part]) -> None:
+def _grant(turn: Turn, number: int, parts: Sequence[Part], charge_bytes: int) -> None:
+    _take_hold(turn, number, parts, charge_bytes)
+    if turn.state.config.charge_shared:
+        claim(turn, number, turn.state.instances[turn.state.operations[number].instance], parts)
+
+
+def _take_hold(turn: Turn, number: int, parts: Sequence[Part], charge_bytes: int) -> None:
     state = turn.state
-    charge_bytes = state.operations[number].charge_bytes
     turn.reservations[number] = None
     turn.answerable[number] = None
     if len(parts) == 1 and not parts[0].trailing and not parts[0].unknown:

@@ -28,6 +28,7 @@ from orbitkv.manager.kernel.granting import joined, look_up
 from orbitkv.manager.kernel.interest import drop_unwanted
 from orbitkv.manager.kernel.lookups import checked_parts, registered
 from orbitkv.manager.kernel.prefixes import reach
+from orbitkv.manager.kernel.sharing import claim, marginal_bytes
 from orbitkv.manager.kernel.state import Instance, Operation, Part, State
 from orbitkv.manager.kernel.turn import Refuse, Turn
 
@@ -80,10 +81,14 @@ def warm_prefix(turn: Turn, command: WarmPrefix) -> None:
         )
         return
     charge = sum(instance.groups[part.group].footprint_bytes * len(part.pages) for part in parts)
+    if state.config.charge_shared:
+        charge = marginal_bytes(state, session.instance, parts, hint=True)
     if _skip(turn, command, session.instance, instance, asked, charge):
         return
     _admit(turn, command, session.instance, parts, asked, charge)
     number = command.session << 32 | command.ticket
+    if state.config.charge_shared:
+        claim(turn, number, instance, parts)
     absent = np.flatnonzero((buffers < 0) & (reading < 0))
     shared = np.flatnonzero((buffers < 0) & (reading >= 0))
     if len(shared):

@@ -11,6 +11,7 @@ from orbitkv.events.outcomes import Phase
 from orbitkv.manager.kernel.answering import draining_bytes
 from orbitkv.manager.kernel.apply_hints import all_pending
 from orbitkv.manager.kernel.buffers import Busy
+from orbitkv.manager.kernel.sharing import paid_bytes
 from orbitkv.manager.kernel.slots import SlotState
 from orbitkv.manager.kernel.state import State
 
@@ -53,7 +54,9 @@ def _check_reservations(state: State) -> None:
         assert mine <= state.config.instance_query_budget_bytes, f"instance {number}'s budget holds"
     for number, reservation in state.reservations.items():
         operation = state.operations.get(number)
-        if operation is None or operation.lease >= 0:
+        if state.config.charge_shared:
+            assert reservation.charge_bytes == paid_bytes(state, number), f"operation {number} pays its pages"
+        elif operation is None or operation.lease >= 0:
             needed = reservation.lease_bytes + draining_bytes(state, number)
             assert reservation.charge_bytes == needed > 0, f"operation {number} reserves what it needs"
 
@@ -131,6 +134,9 @@ def _check_pages(state: State) -> None:
     for segment in state.slots.segments.values():
         np.add.at(references, segment.page[segment.page >= 0], 1)
     np.add.at(references, [read.page for read in state.reads.values()], 1)
+    for reservation in state.reservations.values():
+        for page in reservation.claimed:
+            references[page] += 1
     for number in state.waiting:
         for part in state.operations[number].parts:
             references[part.pages[part.pages != 0xFFFF_FFFF]] += 1

@@ -15,6 +15,7 @@ import numpy as np
 
 from orbitkv.events.config import KernelConfig
 from orbitkv.events.outcomes import PageClass
+from orbitkv.manager.kernel.apply_sharing import stand_in_line
 from orbitkv.manager.kernel.buffers import BufferTable
 from orbitkv.manager.kernel.columns import Ints
 from orbitkv.manager.kernel.pages import PageTable, Space
@@ -199,6 +200,9 @@ def restore(data: bytes) -> State:
     state.decisions = OrderedDict(((a, b, c), decision) for a, b, c, decision in image.decisions)
     state.hint_requests = {(a, b, c): operation for a, b, c, operation in image.hint_requests}
     state.decided = {decision.operation: key for key, decision in state.decisions.items()}
+    for operation, reservation in state.reservations.items():
+        for page in reservation.claimed:
+            stand_in_line(state, operation, page)
     _restore_pages(state, image)
     _restore_buffers(state.buffers, image)
     state.superblocks = Superblocks.restore(image.superblocks)
@@ -259,7 +263,7 @@ def _load_columns(
 def _check_complete() -> None:
     """Every field of the state is dumped or derived; a new one must be placed in one of the two."""
     placed = {*_SCALARS, *_ORDERED, *_Image.__struct_fields__}
-    derived = {"pages", "buffers", "slots", "space_numbers", "decided"}
+    derived = {"pages", "buffers", "slots", "space_numbers", "decided", "claims"}
     missing = {field.name for field in attrs.fields(State)} - placed - derived
     assert not missing, f"the snapshot forgets {sorted(missing)}"
 

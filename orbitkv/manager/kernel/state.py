@@ -184,6 +184,13 @@ class Reservation:
     lease_bytes: int = 0
     reads: dict[int, None] = attrs.field(factory=dict)
     """Reads that its operation started and that have not ended."""
+    claimed: dict[int, int] = attrs.field(factory=dict)
+    """With charge = shared: page -> footprint of the pages that it stands in line for."""
+
+    @property
+    def kind(self) -> tuple[int, bool]:
+        """(instance, whether a hint's): who shares a line."""
+        return self.instance, self.phase == Phase.WARMING
 
 
 class Read(msgspec.Struct, frozen=True, gc=False):
@@ -332,6 +339,8 @@ class State:
     promised: "OrderedDict[int, None]" = attrs.field(factory=OrderedDict)
     """Leases that have not ended, in deadline order."""
     reservations: dict[int, Reservation] = attrs.field(factory=dict)
+    claims: dict[tuple[int, bool], dict[int, dict[int, None]]] = attrs.field(factory=dict)
+    """With charge = shared: (instance, hints) -> page -> operations in line, the first pays."""
     reserved_bytes: int = 0
     reserved_by_phase: list[int] = attrs.field(factory=lambda: [0, 0, 0, 0])
     reads: dict[int, Read] = attrs.field(factory=dict)

@@ -19,6 +19,7 @@ from orbitkv.manager.kernel.answering import answer_if_complete, settle_reservat
 from orbitkv.manager.kernel.apply_hints import pending_among
 from orbitkv.manager.kernel.columns import distinct, lowest, pack
 from orbitkv.manager.kernel.granting import grant_waiting
+from orbitkv.manager.kernel.sharing import pass_on
 from orbitkv.manager.kernel.state import State
 from orbitkv.manager.kernel.turn import Answer, Refuse, Refused, Turn
 
@@ -117,6 +118,8 @@ def _settle(turn: Turn) -> None:
             _each(turn, turn.answerable, _conclude)
         elif turn.reservations:
             _each(turn, turn.reservations, settle_reservation)
+        elif turn.successors:
+            pass_on(turn)
         elif turn.budget_freed:
             turn.budget_freed = False
             if turn.state.waiting:

@@ -54,6 +54,8 @@ class Turn(msgspec.Struct, gc=False):
     """Pages that may now be in no tier."""
     reservations: dict[int, None] = msgspec.field(default_factory=dict)
     """Operations whose reservation may have to shrink or end."""
+    successors: dict[int, None] = msgspec.field(default_factory=dict)
+    """Operations that pay for pages from now on, because an earlier payer let go."""
     answerable: dict[int, None] = msgspec.field(default_factory=dict)
     """Operations that may have all they wait for."""
     instances: dict[int, None] = msgspec.field(default_factory=dict)
