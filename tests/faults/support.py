@@ -1,5 +1,6 @@
 """What the fault tests share: a device that stands still when told, what a manager holds, a raw client."""
 
+import fcntl
 import os
 import re
 import signal
@@ -166,6 +167,11 @@ class Stranger:
             if not isinstance(reply, wire.SlicesCopied | wire.PagesSealed):
                 return reply
 
+    def tell(self, build: Callable[[int], wire.Request]) -> None:
+        """Something that is never answered."""
+        self.call += 1
+        self.raw.send(build(self.call))
+
     def register(
         self,
         instance: str = "stranger",
@@ -202,3 +208,12 @@ class Stranger:
 def kill(process: "subprocess.Popen[str]") -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
+
+
+def window(size_bytes: int, *, sealed: bool = True) -> int:
+    """A staging window's descriptor."""
+    descriptor = os.memfd_create("window", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size_bytes)
+    if sealed:
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return descriptor
