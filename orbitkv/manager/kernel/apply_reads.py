@@ -116,11 +116,11 @@ def reads_landed(state: State, event: facts.ReadsLanded) -> None:
     operations = state.operations
     holds = []
     for read in reads:
-        holders = 0
+        holders, buffer = 0, read.buffer
         for number, position in read.waiters.items():
             operation = operations[number]
             if not operation.hint:
-                operation.buffers[position] = read.buffer
+                operation.buffers[position] = buffer
                 holders += 1
         holds.append(holders)
     state.buffers.holds[buffers] += np.array(holds, np.int32)

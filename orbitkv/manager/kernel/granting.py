@@ -7,9 +7,6 @@ are neither read, leased nor promoted.
 
 from collections.abc import Sequence
 
-import msgspec
-import numpy as np
-
 from orbitkv.events.facts import (
     PagesPromoted,
     QueryGranted,
@@ -19,10 +16,12 @@ from orbitkv.events.facts import (
 )
 from orbitkv.events.outcomes import Origin
 from orbitkv.manager.kernel.columns import NONE, ZERO, Ints, lowest, pack
-from orbitkv.manager.kernel.prefixes import Available, reach
+from orbitkv.manager.kernel.presence import Reached, reached
 from orbitkv.manager.kernel.sharing import claim, marginal_bytes
 from orbitkv.manager.kernel.state import Instance, Operation, Part, State
 from orbitkv.manager.kernel.turn import Turn
+
+_DEMAND = Origin.DEMAND
 
 
 def grant_or_wait(turn: Turn, number: int, parts: Sequence[Part]) -> None:
@@ -130,51 +129,25 @@ def _take_hold(turn: Turn, number: int, parts: Sequence[Part], charge_bytes: int
             turn.emit(QueryGranted(number, charge_bytes, (len(hits),), b"", pack(hits)))
             _promote(turn, hits)
             return
-    seen = [look_up(state, part.pages, bool(part.unknown)) for part in parts]
-    bounds = reach([(p.page_tokens, p.trailing, s.available) for p, s in zip(parts, seen, strict=True)])
-    for part, bound in zip(parts, bounds, strict=True):
-        part.reach = bound
-    needed = [slice(part.first, part.reach) for part in parts]
-    pages = joined([part.pages[span] for part, span in zip(parts, needed, strict=True)])
-    buffers = joined([s.buffers[span] for s, span in zip(seen, needed, strict=True)])
-    reading = joined([s.reading[span] for s, span in zip(seen, needed, strict=True)])
-    in_dram = (buffers >= ZERO).nonzero()[0]
-    hits = buffers[in_dram]
-    positions = b"" if len(hits) == len(pages) else pack(in_dram)
-    turn.emit(QueryGranted(number, charge_bytes, bounds, positions, pack(hits)))
+    there = reached(state, parts)
+    in_dram = (there.buffers >= ZERO).nonzero()[0]
+    hits = there.buffers[in_dram]
+    positions = b"" if len(hits) == len(there.pages) else pack(in_dram)
+    turn.emit(QueryGranted(number, charge_bytes, there.bounds, positions, pack(hits)))
     _promote(turn, hits)
-    queued = ((buffers & reading) < ZERO).nonzero()[0]  # both -1
-    if len(hits) + len(queued) < len(pages):
-        shared = ((buffers < ZERO) & (reading >= ZERO)).nonzero()[0]
-        turn.emit(ReadsJoined(number, pack(reading[shared]), pack(shared)))
+    _queue_reads(turn, number, there, len(there.pages) - len(hits))
+
+
+def _queue_reads(turn: Turn, number: int, there: Reached, absent: int) -> None:
+    """Join the reads that run for some of the `absent` pages, queue reads for the others."""
+    queued = ((there.buffers & there.reading) < ZERO).nonzero()[0]  # neither in DRAM nor being read
+    if len(queued) < absent:
+        shared = ((there.buffers < ZERO) & (there.reading >= ZERO)).nonzero()[0]
+        turn.emit(ReadsJoined(number, pack(there.reading[shared]), pack(shared)))
     if len(queued):
-        turn.emit(ReadsQueued(number, state.read_next, pack(pages[queued]), pack(queued), Origin.DEMAND))
+        pages = pack(there.pages[queued])
+        turn.emit(ReadsQueued(number, turn.state.read_next, pages, pack(queued), _DEMAND))
         turn.reads_wanted = True
-
-
-def joined(arrays: list[Ints]) -> Ints:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-class Seen(msgspec.Struct, frozen=True, gc=False):
-    """What a lookup finds, by page; -1 for none."""
-
-    buffers: Ints
-    reading: Ints
-    available: Available
-
-
-def look_up(state: State, pages: Ints, unknown: bool) -> Seen:
-    table = state.pages
-    if not unknown:
-        buffers, reading, slots = table.buffer[pages], table.read[pages], table.slot[pages]
-        return Seen(buffers, reading, (buffers & reading & slots) >= ZERO)  # not all three are -1
-    missing = pages == NONE
-    known = np.where(missing, 0, pages)
-    buffers = np.where(missing, -1, table.buffer[known])
-    reading = np.where(missing, -1, table.read[known])
-    slots = np.where(missing, -1, table.slot[known])
-    return Seen(buffers, reading, (buffers & reading & slots) >= ZERO)
 
 
 def _promote(turn: Turn, hits: Ints) -> None:

@@ -24,10 +24,9 @@ from orbitkv.events.facts import (
 )
 from orbitkv.events.outcomes import HintEnd, HintSkip, Origin, Phase, Refusal
 from orbitkv.manager.kernel.columns import NONE, Ints, pack
-from orbitkv.manager.kernel.granting import joined, look_up
 from orbitkv.manager.kernel.interest import drop_unwanted
 from orbitkv.manager.kernel.lookups import checked_parts, registered
-from orbitkv.manager.kernel.prefixes import reach
+from orbitkv.manager.kernel.presence import reached
 from orbitkv.manager.kernel.sharing import claim, marginal_bytes
 from orbitkv.manager.kernel.state import Instance, Operation, Part, State
 from orbitkv.manager.kernel.turn import Refuse, Turn
@@ -48,14 +47,8 @@ def warm_prefix(turn: Turn, command: WarmPrefix) -> None:
             Refusal.STALE,
             f"ticket {command.ticket} is not above {session.ticket_high}, the last one of this session",
         )
-    seen = [look_up(state, part.pages, bool(part.unknown)) for part in parts]
-    bounds = reach([(p.page_tokens, p.trailing, s.available) for p, s in zip(parts, seen, strict=True)])
-    for part, bound in zip(parts, bounds, strict=True):
-        part.reach = bound
-    spans = [slice(part.first, part.reach) for part in parts]
-    pages = joined([part.pages[span] for part, span in zip(parts, spans, strict=True)])
-    buffers = joined([s.buffers[span] for s, span in zip(seen, spans, strict=True)])
-    reading = joined([s.reading[span] for s, span in zip(seen, spans, strict=True)])
+    there = reached(state, parts)
+    pages, buffers, reading = there.pages, there.buffers, there.reading
     dram = int((buffers >= 0).sum())
     asked = sum(part.asked for part in parts)
     turn.emit(
@@ -224,7 +217,7 @@ def end_if_prepared(turn: Turn, number: int) -> None:
 
 def own_pages(state: State, operation: Operation) -> Ints:
     """DRAM buffers of the pages that a hint names: it does not push out what it prepares."""
-    named = joined([part.pages[: part.reach] for part in operation.parts])
+    named = np.concatenate([part.pages[: part.reach] for part in operation.parts])
     buffers: Ints = state.pages.buffer[named[named != NONE]]
     resident: Ints = buffers[buffers >= 0]
     return resident
