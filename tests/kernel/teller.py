@@ -41,6 +41,8 @@ class Teller:
             pool_bytes=0, superblock_bytes=1, query_budget_bytes=0, instance_query_budget_bytes=0
         )
         self.told: list[str] = []
+        self.broken = False
+        """A record broke a rule: there is no going on from it."""
         self.written: dict[int, tuple[bytes, int]] = {}
         """What stands in the SSD's slots: key and generation."""
         self.forget()
@@ -110,6 +112,7 @@ class Teller:
         return result
 
     def _recorded(self, record: Record) -> None:
+        self.broken = True
         self.records.append(encode_records([record]))
         self.told += [_fact_text(event) for event in record.events]
         self.observer.observe(record)
@@ -117,6 +120,7 @@ class Teller:
         check(self.state)
         for event in record.events:
             self._learn(event)
+        self.broken = False
 
     def _learn(self, event: facts.Event) -> None:
         match event:

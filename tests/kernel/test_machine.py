@@ -41,7 +41,8 @@ class KernelMachine(RuleBasedStateMachine):
         self.processes = 0
         self.dead: list[int] = []
         self.asked: list[str] = []
-        self.plans: list[tuple[str, commands.BeginSave, list[int]]] = []
+        self.plans: list[tuple[int, list[tuple[int, int]]]] = []
+        """(session, buffers with their generations) as the ranks were given them."""
         self.last_reads: commands.CompleteReads | None = None
 
     @initialize(
@@ -168,21 +169,23 @@ class KernelMachine(RuleBasedStateMachine):
         ):
             given = [buffer for buffer in save_plan(self.story.state, command) if buffer != NONE_U32]
             if given:
-                self.plans.append((name, command, given))
+                named = [(buffer, self.story.generations[buffer]) for buffer in given]
+                self.plans.append((session, named))
 
     @precondition(lambda self: self.plans)
     @rule(which=choice, keep=st.booleans(), abort=st.booleans())
     def commit(self, which: int, keep: bool, abort: bool) -> None:
         """A plan may be used twice, late, or after its save is over: generations tell."""
-        name, command, given = self.plans[which % len(self.plans)]
+        session, given = self.plans[which % len(self.plans)]
         if not keep:
-            self.plans.remove((name, command, given))
-        generations = wide_column(self.story.generations[buffer] for buffer in given)
+            self.plans.remove((session, given))
+        buffers = column(buffer for buffer, _ in given)
+        generations = wide_column(generation for _, generation in given)
         if abort:
-            self.story.send(commands.AbortSave(command.session, column(given), generations))
+            self.story.send(commands.AbortSave(session, buffers, generations))
         else:
             offsets = wide_column(index * PAYLOAD_BYTES for index in range(len(given)))
-            self.story.send(commands.CommitSave(command.session, column(given), offsets, generations))
+            self.story.send(commands.CommitSave(session, buffers, offsets, generations))
 
     # --- the world ------------------------------------------------------------------------------------
 
@@ -265,7 +268,7 @@ class KernelMachine(RuleBasedStateMachine):
         self.processes = 0
 
     def teardown(self) -> None:
-        if not self.story.state.started:
+        if not self.story.state.started or self.story.broken:
             return
         self.story.wish_shutdown()
         for session in sorted(self.story.state.sessions):
@@ -273,7 +276,9 @@ class KernelMachine(RuleBasedStateMachine):
         for process in sorted(self.story.state.processes):
             self.story.send(commands.ReleaseProcess(process))
         books = self.story.observer.books
-        while outstanding(self.story.state).device_work:
+        for _ in range(1000):
+            if not outstanding(self.story.state).device_work:
+                break
             if books.copies_in_flight:
                 self.copies_end(0, CopyOutcome.COPIED)
             elif books.seals_in_flight:
@@ -282,6 +287,7 @@ class KernelMachine(RuleBasedStateMachine):
                 self.write_ends(0, WriteOutcome.WRITTEN)
             else:
                 self.reads_end(0, [ReadOutcome.WHOLE] * 4)
+        assert not outstanding(self.story.state).device_work, "the drain ends"
         self.story.observer.check_drained()
         assert self.story.state.reserved_bytes == 0
 
