@@ -33,6 +33,7 @@ ABSENT.setflags(write=False)
 _U32 = np.dtype("<u4")
 _I64_LE = np.dtype("<i8")
 _I64 = np.dtype(np.int64)
+_SOME = 512
 _FEW = 64
 """Up to so many values a walk over Python integers is quicker than a numpy reduction."""
 
@@ -80,13 +81,18 @@ def total(values: Array) -> int:
 def has_repeats(values: Ints) -> bool:
     if len(values) <= _FEW:
         return len(set(values.tolist())) < len(values)
-    ordered = np.sort(values, kind="stable")  # numbers often run on: this one is fast on what is sorted
+    ordered = _in_order(values)
     return bool(np.count_nonzero(ordered[1:] == ordered[:-1]))
+
+
+def _in_order(values: Ints) -> Ints:
+    """Sorted. Numbers often run on: the stable way is a hundred times as fast on many that do."""
+    return np.sort(values, kind="stable" if len(values) > _SOME else None)
 
 
 def distinct(values: Ints) -> Ints:
     """The values in rising order, each once. `np.unique` hashes: ten times as long on a few hundred."""
-    ordered = np.sort(values, kind="stable")
+    ordered = _in_order(values)
     if len(ordered) < 2:
         return ordered
     new = np.empty(len(ordered), np.bool_)
