@@ -106,7 +106,8 @@ def _check_description(state: State, command: RegisterRank) -> None:
     if command.rank == SCHEDULER_RANK and command.groups:
         raise Refuse(
             Refusal.MALFORMED,
-            "a scheduler's session holds no slice of a page; register it without groups, or with its own rank",
+            "a scheduler's session holds no slice of a page; register it without groups, "
+            "or with its own rank",
         )
     for group in command.groups:
         if group.page_tokens < 1 or any(piece.payload_bytes < 1 for piece in group.slices):
@@ -208,7 +209,7 @@ def _claims(groups: tuple[GroupGeometry, ...], *, alone: bool = False) -> set[tu
 
 
 def _check_size(state: State, others: Sequence[tuple[GroupGeometry, ...]], command: RegisterRank) -> None:
-    """One page must fit a superblock of the pool, with all ranks' slices and the trailer, and hold something."""
+    """One page must fit a superblock, with all ranks' slices and the trailer, and hold something."""
     is_last = len(others) + 1 == command.world_size
     for group in command.groups:
         theirs = (g for groups in others for g in groups if g.group == group.group)
