@@ -14,24 +14,12 @@ from orbitkv.adapters.demo.interrupts import INTERRUPTS, let_through
 from orbitkv.adapters.demo.options import DemoOptions
 from orbitkv.adapters.demo.plan import make_plan
 from orbitkv.adapters.demo.show import Screen
-from orbitkv.adapters.errors import AdapterError
+from orbitkv.adapters.mishaps import run_program
 
 
 def run(options: DemoOptions) -> int:
     """Returns the exit status: 0 good, 1 not, 128 + n after signal n. Raises AdapterError."""
-    try:
-        return trio.run(_until_interrupted, options, Screen(as_json=options.as_json))
-    except BaseExceptionGroup as group:
-        mistakes, others = group.split(AdapterError)
-        if mistakes is None or others is not None:
-            raise
-        raise _first(mistakes) from group
-
-
-def _first(group: BaseExceptionGroup[AdapterError]) -> AdapterError:
-    """Several parts of a run may tell of one mishap; the first to tell is nearest to it."""
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+    return run_program(_until_interrupted, options, Screen(as_json=options.as_json))
 
 
 async def _until_interrupted(options: DemoOptions, screen: Screen) -> int:
