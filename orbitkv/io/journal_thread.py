@@ -1,6 +1,6 @@
 """The thread that writes and syncs the log: the half of the journal that may wait for a device.
 
-It gathers what was queued within a few milliseconds into one write (group commit), and syncs with a
+It gathers what was queued within some milliseconds into one write (group commit), and syncs with a
 bounded lag. Trouble (no space, EIO, a read-only remount) is not an error of whoever queued: what was
 queued stays, `trouble` says why, and the thread tries again until the device takes it.
 What a failed sync means is told in `segment_writer`. Knows nothing of records.
