@@ -88,7 +88,7 @@ def run_case(shape: Shape, case: Case, pairs: int, seconds: float, place: Path) 
             samples[arm].append(result.figures)
             say(case, pair, pairs, arm, result.figures)
     assert result is not None
-    return samples, result.medium
+    return samples, result.io_engine
 
 
 def say(case: Case, pair: int, pairs: int, arm: str, figures: Sample) -> None:

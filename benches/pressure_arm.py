@@ -68,8 +68,8 @@ class Window:
 @attrs.frozen
 class ArmResult:
     figures: dict[str, float]
-    medium: str
-    """I/O engine, as the manager's log names it."""
+    io_engine: str
+    """As the manager's log names it."""
 
 
 def run_arm(
