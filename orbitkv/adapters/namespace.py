@@ -7,7 +7,7 @@ all of them; what an engine cannot know is said as "unknown", which is a value l
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 from attrs.validators import ge, instance_of
@@ -18,8 +18,9 @@ UNKNOWN = "unknown"
 _text = instance_of(str)
 
 
-def _sorted_extras(extras: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(extras.items()))
+def _sorted_extras(extras: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Also from pairs, so that `attrs.evolve` takes a namespace as it is."""
+    return tuple(sorted(dict(extras).items()))
 
 
 @attrs.frozen(kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from orbitkv.adapters.operator import OperatorClient
 from orbitkv.events.geometry import GroupGeometry
 from orbitkv.events.record import Record
 from orbitkv.io import wire
@@ -113,15 +114,11 @@ def is_idle(place: Place) -> bool:
 
 def forget_dram(place: Place) -> int:
     """What an operator's cleanup evicts: every page that nobody holds."""
-    done = subprocess.run(
-        [sys.executable, "-m", "orbitkv", "admin", "--socket-path", str(place.socket), "drop-dram"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=30,
-    )
-    return int(done.stdout.split()[1])
+    operator = OperatorClient(place.socket)
+    try:
+        return operator.drop_dram()
+    finally:
+        operator.close()
 
 
 def only_on_ssd(place: Place, pages: int) -> None:
