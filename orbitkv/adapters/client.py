@@ -243,14 +243,14 @@ class CacheManagerClient:
         )
 
     def _let_go(self, build: Build) -> bool:
+        session = self._session
         try:
-            with self._session.lock:
-                self._session.ask(build, again=True)
+            with session.lock:
+                return session.expect(session.ask(build, again=True), wire.Done).count > 0
         except RequestRefused as no:
             if no.refusal in (Refusal.RETIRED, wire.ChannelRefusal.OTHER_INCARNATION):
                 return False
             raise
-        return True
 
     # --- hinting --------------------------------------------------------------------------------------
 

@@ -338,7 +338,7 @@ class ErrorReply(_Reply, tag=1, frozen=True):
 
 class Done(_Reply, tag=2, frozen=True):
     count: int = 0
-    """Pages dropped, where something was dropped."""
+    """Pages dropped; or 1 where something was ended, and 0 where it had ended before."""
 
 
 class SlicePlace(msgspec.Struct, array_like=True, frozen=True):

@@ -166,7 +166,7 @@ class StubManager:
                     )
                 case wire.CancelQuery():
                     self.board.moved(self.sealer.open(HandleKind.OPERATION, message.operation))
-                    return wire.Done(message.call)
+                    return wire.Done(message.call, 1)
                 case wire.BeginRestore():
                     lease = self.sealer.open(HandleKind.LEASE, message.lease)
                     parts, offsets = self._leases[lease]
@@ -190,7 +190,7 @@ class StubManager:
                     return wire.StatusReport(message.call, "{}")
                 case wire.ReleaseLease():
                     self.sealer.open(HandleKind.LEASE, message.lease)
-                    return wire.Done(message.call)
+                    return wire.Done(message.call, 1)
                 case wire.AbortSave() | wire.CloseSession() | wire.ReleaseProcess():
                     return wire.Done(message.call)
                 case wire.DropDram():

@@ -27,12 +27,23 @@ from tests.restart.managers import GROUPS, NAMESPACE, ROOT, Manager, Place, unti
 Fact = TypeVar("Fact")
 
 STALLING = """
-    import os, time
+    import os, threading, time
     from orbitkv.io.threads import ThreadEngine
     from orbitkv.manager.ports import PageRead
-    honest = ThreadEngine._carry_out
+    honest, lock, answered = ThreadEngine._carry_out, threading.Lock(), {{}}
+    def may_go_on():
+        try:
+            with open({gate!r}) as gate:
+                words = gate.read().split()
+        except FileNotFoundError:
+            return True
+        with lock:
+            if len(words) < 2 or answered.get(words[0], 0) >= int(words[1]):
+                return False
+            answered[words[0]] = answered.get(words[0], 0) + 1
+            return True
     def patient(self, transfer):
-        while isinstance(transfer, PageRead) and os.path.exists({gate!r}):
+        while isinstance(transfer, PageRead) and not may_go_on():
             time.sleep(0.002)
         return honest(self, transfer)
     ThreadEngine._carry_out = patient
@@ -44,9 +55,14 @@ class Device:
     """An SSD that takes reads and answers none of them while it stands still."""
 
     gate: Path
+    stalls: int = 0
 
-    def stall(self) -> None:
-        self.gate.touch()
+    def stall(self, after: int = 0) -> None:
+        """Stand still, once so many more reads have been answered."""
+        self.stalls += 1
+        beside = self.gate.with_suffix(".new")
+        beside.write_text(f"{self.stalls} {after}")
+        beside.rename(self.gate)
 
     def go_on(self) -> None:
         self.gate.unlink(missing_ok=True)

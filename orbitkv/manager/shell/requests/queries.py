@@ -9,6 +9,7 @@ import xxhash
 from orbitkv.events.commands import CancelQuery, Command, PollQuery, QueryPart, SubmitQuery
 from orbitkv.events.ids import NONE_U32
 from orbitkv.events.outcomes import Refusal
+from orbitkv.events.record import Record
 from orbitkv.io import wire
 from orbitkv.io.tokens import HandleKind
 from orbitkv.manager.kernel.state import State
@@ -147,4 +148,4 @@ class AskedCancel(Asked[wire.CancelQuery]):
         return CancelQuery(self.session, self.desk.operation_of(self.message.operation))
 
     def reply(self, state: State, result: StepResult | None) -> wire.Reply:
-        return wire.Done(self.message.call)
+        return wire.Done(self.message.call, int(isinstance(result, Record)))

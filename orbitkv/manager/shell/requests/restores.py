@@ -59,4 +59,4 @@ class AskedRelease(Asked[wire.ReleaseLease]):
         return ReleaseLease(self.session, self.desk.lease_of(self.message.lease))
 
     def reply(self, state: State, result: StepResult | None) -> wire.Reply:
-        return wire.Done(self.message.call)
+        return wire.Done(self.message.call, int(isinstance(result, Record)))
