@@ -9,6 +9,7 @@ compares; `pytest --golden-rewrite` writes down what is told now.
     join NAME INSTANCE RANK/WORLD [process=N] [payload=BYTES] [slices=a,b*,...] [model=LETTER] [host=H]
          [hash=process] [end=hidden]
     ask WHO REQUEST KEY ... [revision=N] [attempt=N]        poll|cancel WHO REQUEST
+    warm WHO REQUEST KEY ... [revision=N] [attempt=N] [ticket=N]        unwarm WHO REQUEST
     begin|release WHO REQUEST        sync WHO REQUEST succeeded|stopped|unknown [0-2 3-4 ...]
     offer WHO KEY ...        commit|abort|copied|lost WHO KEY ...        seal KEY ...
     read KEY=whole|short|failed|corrupt|other_page ...      written KEY[=failed|short|no_space] ...
@@ -65,7 +66,7 @@ class Storyteller(Teller):
         given = dict(setting.split("=") for setting in settings)
         rank, world = (int(number) for number in place.split("/"))
         session = len(self.tickets) + 1
-        self.tickets[session] = 0
+        self.tickets[session], self.ranks[session] = 0, rank
         process = int(given.get("process", session))
         opened = self.send(
             commands.OpenSession(session, process, 4000 + process, 1000, given.get("end") != "hidden")
@@ -109,8 +110,7 @@ class Storyteller(Teller):
         self.tickets[session] = max(ticket, self.tickets[session])
         part = commands.QueryPart(0, 64, int(given.get("trailing", "0")), pages, unknown)
         revision = int(given.get("revision", "0"))
-        body = sum(sum(key) << (8 * index) for index, key in enumerate(keys)) & (1 << 64) - 1
-        command = commands.SubmitQuery(session, request, attempt, ticket, revision, (part,), body)
+        command = commands.SubmitQuery(session, request, attempt, ticket, revision, (part,), _body(keys))
         if not isinstance(self.send(command), Refused):
             operation = find_operation(self.state, session, request, attempt)
             assert operation is not None
@@ -137,6 +137,21 @@ class Storyteller(Teller):
 
     def wish_cancel(self, who: str, request: str) -> None:
         self.send(commands.CancelQuery(self.sessions[who], self.operations[request]))
+
+    def wish_warm(self, who: str, request: str, *words: str) -> None:
+        given = dict(word.split("=") for word in words if "=" in word)
+        keys = [word.encode() for word in words if "=" not in word]
+        session = self.sessions[who]
+        ticket = int(given.get("ticket", self.tickets[session] + 1))
+        self.tickets[session] = max(ticket, self.tickets[session])
+        self.hints[who, request] = ticket
+        part = commands.QueryPart(0, 64, int(given.get("trailing", "0")), *self._resolved(session, keys))
+        attempt, revision = int(given.get("attempt", "0")), int(given.get("revision", "0"))
+        body = _body(keys)
+        self.send(commands.WarmPrefix(session, request, attempt, ticket, revision, (part,), body))
+
+    def wish_unwarm(self, who: str, request: str) -> None:
+        self.send(commands.CancelHint(self.sessions[who], self.hints[who, request]))
 
     def _lease(self, request: str) -> int:
         view = query_view(self.state, self.operations[request])
@@ -195,12 +210,7 @@ class Storyteller(Teller):
 
     def _copies(self, who: str, keys: tuple[str, ...], outcome: CopyOutcome) -> None:
         session = self.sessions[who]
-        rank = next(
-            rank
-            for instance in self.observer.books.instances.values()
-            for rank, known in instance.ranks.items()
-            if known == session
-        )
+        rank = self.ranks[session]
         outcomes = bytes([outcome]) * len(keys)
         self._report(commands.CompleteCopies(session, rank, self._of(keys), outcomes, 50))
 
@@ -308,3 +318,8 @@ class Storyteller(Teller):
                 )
             )
         return found
+
+
+def _body(keys: list[bytes]) -> int:
+    """Stands for the digest of what was asked."""
+    return sum(sum(key) << (8 * index) for index, key in enumerate(keys)) & (1 << 64) - 1
