@@ -144,6 +144,7 @@ def _queue_reads(turn: Turn, number: int, there: Reached, absent: int) -> None:
     if len(queued) < absent:
         shared = ((there.buffers < ZERO) & (there.reading >= ZERO)).nonzero()[0]
         turn.emit(ReadsJoined(number, pack(there.reading[shared]), pack(shared)))
+        turn.reads_wanted = True  # what only hints waited for may use the foreground's part from now on
     if len(queued):
         pages = pack(there.pages[queued])
         turn.emit(ReadsQueued(number, turn.state.read_next, pages, pack(queued), _DEMAND))

@@ -23,6 +23,7 @@ from orbitkv.events.facts import (
     WarmProbed,
 )
 from orbitkv.events.outcomes import HintEnd, HintSkip, Origin, Phase, Refusal
+from orbitkv.manager.kernel.answering import settle_reservation
 from orbitkv.manager.kernel.columns import NONE, Ints, pack
 from orbitkv.manager.kernel.interest import drop_unwanted
 from orbitkv.manager.kernel.lookups import checked_parts, registered
@@ -65,6 +66,7 @@ def warm_prefix(turn: Turn, command: WarmPrefix) -> None:
     )
     if predecessor is not None:
         end_hint(turn, predecessor, HintEnd.REVISED)
+        settle_reservation(turn, predecessor)  # else its unsubmitted pages would stand in its successor's way
         reading = state.pages.read[pages] if len(pages) else reading
     if dram == len(pages):
         turn.emit(
