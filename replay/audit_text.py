@@ -19,8 +19,10 @@ def print_audit(audit: Audit) -> None:
         _print_verdict(verdict, width)
     totals = audit.totals
     console = Console(highlight=False, soft_wrap=True)
-    console.print(_cohort_table(totals.cohort))
-    console.print(_decision_table(totals))
+    for table in (_cohort_table(totals.cohort), _decision_table(totals)):
+        console.print()
+        console.print(table)
+    console.print()
     _print_unjudged(totals)
     broken = sum(verdict.count > 0 for verdict in audit.verdicts)
     if audit.ok:
@@ -40,7 +42,7 @@ def _print_verdict(verdict: Verdict, width: int) -> None:
 
 
 def _cohort_table(cohort: Cohort) -> Table:
-    table = Table("cohort ledger", title_justify="left", box=None)
+    table = Table("cohort ledger", box=None, pad_edge=False)
     table.add_column("bytes", justify="right")
     table.add_column("byte-seconds", justify="right")
     table.add_row("prepared", f"{cohort.prepared_bytes:,}", "")
@@ -53,7 +55,7 @@ def _cohort_table(cohort: Cohort) -> Table:
 
 
 def _decision_table(totals: Ledgers) -> Table:
-    table = Table("decision ledger", box=None)
+    table = Table("decision ledger", box=None, pad_edge=False)
     names = ("decisions", "asked", "dram", "peer", "ssd", "miss")
     for name in names:
         table.add_column(name, justify="right")

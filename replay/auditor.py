@@ -15,7 +15,7 @@ from replay.log import Log
 from replay.warehouse import Progress, Warehouse, load_log, sql_text
 
 VIOLATIONS_TOLD_MAX = 100
-"""Per invariant; all are counted."""
+"""Per invariant, if nothing else is said; all are counted."""
 
 _Sums = TypeVar("_Sums", "Cohort", "Decisions")
 
@@ -37,7 +37,7 @@ class Verdict:
     """The invariant in prose."""
     count: int
     first: list[Violation]
-    """In the order of the log; the first `VIOLATIONS_TOLD_MAX` of them."""
+    """In the order of the log; only the first are told."""
 
 
 @attrs.frozen(slots=True, kw_only=True)
@@ -116,10 +116,12 @@ class Audit:
         }
 
 
-def audit_log(path: Path, progress: Progress | None = None) -> Audit:
+def audit_log(
+    path: Path, progress: Progress | None = None, *, violations_max: int = VIOLATIONS_TOLD_MAX
+) -> Audit:
     """Raises LogError: it cannot be read as asked, or DuckDB is not there or lacks room."""
     with load_log(path, progress=progress) as warehouse:
-        verdicts = [_verdict(warehouse, name) for name in invariants()]
+        verdicts = [_verdict(warehouse, name, violations_max) for name in invariants()]
         return Audit(warehouse.log, warehouse.records, verdicts, _ledgers(warehouse))
 
 
@@ -140,12 +142,12 @@ def meaning(sql: str) -> str:
     return " ".join(lines)
 
 
-def _verdict(warehouse: Warehouse, name: str) -> Verdict:
+def _verdict(warehouse: Warehouse, name: str, violations_max: int) -> Verdict:
     sql = sql_text(name)
     rows = warehouse.connection.execute(
         f"SELECT s.incarnation, v.seq, v.why, count(*) OVER () FROM ({sql.rstrip().removesuffix(';')}) v"
         " JOIN stretches s USING (stretch) ORDER BY v.stretch, v.seq, v.why LIMIT ?",
-        [VIOLATIONS_TOLD_MAX],
+        [violations_max],
     ).fetchall()
     first = [Violation(incarnation, seq, why) for incarnation, seq, why, _ in rows]
     return Verdict(name, meaning(sql), rows[0][3] if rows else 0, first)

@@ -1,98 +1,110 @@
-"""Collects facts of one table and hands them to DuckDB in batches, without a Python loop over pages.
+"""Turns the facts of a batch into rows of their tables and hands those to DuckDB.
 
-One fact costs one `struct.pack`; its packed columns are joined as they are and become numpy columns. Only
+There is no Python loop over pages: packed columns are joined as they are and read as numpy columns. Only
 here is it known how a table of `replay.tables` is created and filled.
 """
 
-import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
 from replay.tables import Number, Table
 
-_PLACE = (("stretch", "<i4"), ("seq", "<i8"), ("fact", "<i8"))
+_PLACE = ("stretch", "seq", "fact")
 _U32_BYTES = 4
+
+_Array: TypeAlias = npt.NDArray[Any]
+
+
+@attrs.frozen
+class Places:
+    """Where the facts of a batch stand: arrays with one entry for each of its records."""
+
+    stretches: _Array
+    seqs: _Array
+    last_facts: _Array
+    """Number of the record's last fact; where it has none, that of a record before."""
+
+    def of(self, facts: _Array) -> dict[str, _Array]:
+        record = np.searchsorted(self.last_facts, facts)
+        return {"stretch": self.stretches[record], "seq": self.seqs[record], "fact": facts}
 
 
 class Misshapen(ValueError):
-    """A fact that no table can take: its columns do not fit each other, or a number of it is too large."""
+    """A fact that no table can take."""
 
 
 class Sink:
-    """Fills the table `table`, which it creates in `connection`."""
+    """Fills one table, which it creates in `connection`."""
 
     def __init__(self, connection: Any, table: Table) -> None:
-        self.table = table
-        self.packed_bytes = 0
-        """Collected in packed columns and not handed over yet."""
+        self._table = table
         self._connection = connection
-        self._dtype = np.dtype([*_PLACE, *((number.name, "<i8") for number in table.numbers)])
-        self._pack = struct.Struct(f"<iqq{len(table.numbers)}q").pack
-        self._numbers_of = _getter([number.attribute or number.name for number in table.numbers])
-        self._texts_of = _getter(list(table.texts))
-        self._columns_of = _getter([attribute for _, attribute in table.packed])
-        self._heads: list[bytes] = []
-        self._texts: list[list[Any]] = [[] for _ in table.texts]
-        self._packed: list[list[Any]] = [[] for _ in table.packed]
         connection.execute(f"CREATE TABLE {table.name} ({', '.join(_columns(table))})")
         self._insert = f"INSERT INTO {table.name} SELECT {', '.join(_selected(table))} FROM batch"
 
-    def add(self, stretch: int, seq: int, fact: int, event: Any) -> None:
-        """Raises Misshapen."""
-        for item in (event,) if self.table.split is None else self.table.split(event):
-            try:
-                head = self._pack(stretch, seq, fact, *self._numbers_of(item))
-            except struct.error as error:
-                raise Misshapen(f"a number of {type(event).__name__} has more than 63 bits") from error
-            if self._packed:
-                columns = self._columns_of(item)
-                self._measure(columns)
-                for packed, column in zip(self._packed, columns, strict=True):
-                    packed.append(column)
-            for texts, text in zip(self._texts, self._texts_of(item), strict=True):
-                texts.append(text)
-            self._heads.append(head)
-
-    def flush(self) -> None:
-        """Hand over what was collected."""
-        if self._heads:
-            self._connection.register("batch", self._batch())
+    def fill(self, places: Places, facts: Sequence[int], events: Sequence[Any]) -> dict[int, str]:
+        """Insert the rows of these events, whose numbers are `facts`. Gives those left out, and why."""
+        items = events
+        numbers = np.array(facts, np.int64)
+        if self._table.split is not None:
+            parts = [list(self._table.split(event)) for event in events]
+            items = [item for part in parts for item in part]
+            numbers = np.repeat(numbers, [len(part) for part in parts])
+        misshapen: dict[int, str] = {}
+        try:
+            batch = self._batch(places.of(numbers), items)
+        except Misshapen:
+            misshapen = self._misshapen(places, numbers, items)
+            kept = [index for index, number in enumerate(numbers.tolist()) if number not in misshapen]
+            batch = self._batch(places.of(numbers[kept]), [items[index] for index in kept])
+        if len(batch["fact"]):
+            self._connection.register("batch", batch)
             self._connection.execute(self._insert)
             self._connection.unregister("batch")
-            self.packed_bytes = 0
-            self._heads.clear()
-            for collected in (*self._texts, *self._packed):
-                collected.clear()
+        return misshapen
 
-    def _measure(self, columns: tuple[bytes, ...]) -> None:
-        size_bytes = len(columns[0])
-        if size_bytes % _U32_BYTES or any(len(column) != size_bytes for column in columns):
-            raise Misshapen(f"the columns of {self.table.fact.__name__} do not fit each other")
-        self.packed_bytes += size_bytes * len(columns)
+    def _misshapen(self, places: Places, numbers: _Array, items: Sequence[Any]) -> dict[int, str]:
+        """One item at a time: slow, and only for batches that hold such a fact."""
+        found = {}
+        for index, item in enumerate(items):
+            try:
+                self._batch(places.of(numbers[index : index + 1]), [item])
+            except Misshapen as error:
+                found[int(numbers[index])] = str(error)
+        return found
 
-    def _batch(self) -> dict[str, npt.NDArray[Any]]:
-        """The collected facts by column; a fact's numbers stand beside each value of its packed columns."""
-        heads = np.frombuffer(b"".join(self._heads), self._dtype)
-        names = self._dtype.names or ()
-        texts = zip(self.table.texts, self._texts, strict=True)
-        if not self._packed:
-            return {name: heads[name] for name in names} | {
-                name: np.array(values, dtype=object) for name, values in texts
-            }
-        counts = np.fromiter(map(len, self._packed[0]), np.int64, len(heads)) // _U32_BYTES
-        heads = np.repeat(heads, counts)
-        batch = {name: heads[name] for name in names}
-        counted = [number.name for number in self.table.numbers if number.counted]
+    def _batch(self, rows: dict[str, _Array], items: Sequence[Any]) -> dict[str, _Array]:
+        """The items' columns beside `rows`. Raises Misshapen if one of them cannot stand in the table."""
+        table = self._table
+        for number in table.numbers:
+            try:
+                rows[number.name] = np.fromiter(map(number.of, items), np.int64, len(items))
+            except OverflowError as error:
+                raise Misshapen(f"{number.name} of {table.fact.__name__} has more than 63 bits") from error
+        for text in table.texts:
+            rows[text] = np.array(list(map(attrgetter(text), items)), dtype=object)
+        return self._unpacked(rows, items) if table.packed else rows
+
+    def _unpacked(self, rows: dict[str, _Array], items: Sequence[Any]) -> dict[str, _Array]:
+        """One row for each value of the packed columns: the rest is repeated, or runs on."""
+        columns = {
+            name: [getattr(item, attribute) for item in items] for name, attribute in self._table.packed
+        }
+        sizes = [np.fromiter(map(len, column), np.int64, len(items)) for column in columns.values()]
+        if any((size != sizes[0]).any() for size in sizes) or (sizes[0] % _U32_BYTES).any():
+            raise Misshapen(f"the columns of {self._table.fact.__name__} do not fit each other")
+        counts = sizes[0] // _U32_BYTES
+        rows = {name: np.repeat(values, counts) for name, values in rows.items()}
+        counted = [number.name for number in self._table.numbers if number.counted]
         if counted:
-            nth = np.arange(len(heads)) - np.repeat(np.cumsum(counts) - counts, counts)
-            batch |= {name: batch[name] + nth for name in counted}
-        for (name, _), columns in zip(self.table.packed, self._packed, strict=True):
-            batch[name] = np.frombuffer(b"".join(columns), "<u4")
-        return batch
+            nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            rows |= {name: rows[name] + nth for name in counted}
+        return rows | {name: np.frombuffer(b"".join(column), "<u4") for name, column in columns.items()}
 
 
 def word_types(tables: Iterable[Table]) -> list[str]:
@@ -116,12 +128,7 @@ def _columns(table: Table) -> list[str]:
 
 
 def _selected(table: Table) -> list[str]:
-    return [
-        *(name for name, _ in _PLACE),
-        *map(_worded, table.numbers),
-        *table.texts,
-        *(name for name, _ in table.packed),
-    ]
+    return [*_PLACE, *map(_worded, table.numbers), *table.texts, *(name for name, _ in table.packed)]
 
 
 def _worded(number: Number) -> str:
@@ -137,13 +144,3 @@ def _worded(number: Number) -> str:
 
 def _quoted(word: str) -> str:
     return f"'{word}'"
-
-
-def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """The attributes as a tuple, however many there are."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    if not names:
-        return lambda _: ()
-    (name,) = names
-    return lambda item: (getattr(item, name),)

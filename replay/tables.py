@@ -11,6 +11,7 @@ sets. Rows keep the order of the log and, within one fact, that of its columns.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, TypeAlias, get_args
 
 import attrs
@@ -37,8 +38,8 @@ class Words:
         return cls(snake, {int(member): member.name.lower() for member in kind})
 
 
-_COUNTING = np.arange(1 << 16, dtype="<u4").tobytes()
-"""0, 1, 2 ... as a packed column; more positions than one query can have."""
+_COUNTING = np.arange(4096, dtype="<u4").tobytes()
+"""0, 1, 2 ... as a packed column, as long as most queries need."""
 
 _CAUSES: dict[type, int] = {kind: number for number, kind in enumerate(get_args(Command))}
 
@@ -52,10 +53,14 @@ class Number:
 
     name: str
     words: Words | None = None
-    attribute: str = ""
-    """Of the fact; empty where it is called like the column."""
     counted: bool = False
     """The fact gives the value of its first page; those of the next ones run on."""
+    of: Callable[[Any], int] = attrs.field()
+    """The value of a fact; its attribute of that name, if nothing else is said."""
+
+    @of.default
+    def _attribute(self) -> Callable[[Any], int]:
+        return attrgetter(self.name)
 
 
 @attrs.frozen
@@ -75,13 +80,7 @@ def _numbers(*given: str | Number) -> tuple[Number, ...]:
 
 
 def _word(name: str, kind: type[IntEnum], attribute: str = "") -> Number:
-    return Number(name, Words.of(kind), attribute)
-
-
-@attrs.frozen(slots=True)
-class _Told:
-    at_ns: int
-    cause: int
+    return Number(name, Words.of(kind), of=attrgetter(attribute or name))
 
 
 @attrs.frozen(slots=True)
@@ -123,10 +122,6 @@ class _Hits:
     buffers: Column
 
 
-def _told(record: Record) -> tuple[_Told]:
-    return (_Told(record.at_ns, _CAUSES[type(record.cause)]),)
-
-
 def _parts(event: QueryOpened | HintAdmitted) -> Iterator[_Part]:
     for part, (_, page_tokens, trailing, asked) in enumerate(event.parts):
         yield _Part(event.operation, part, page_tokens, trailing, asked)
@@ -148,8 +143,13 @@ def _ranges(event: facts.GpuSynced) -> Iterator[_Range]:
 
 
 def _hits(event: QueryGranted) -> Iterator[_Hits]:
-    positions = event.positions or _COUNTING[: len(event.buffers)]
-    yield _Hits(event.operation, positions, event.buffers)
+    yield _Hits(event.operation, event.positions or _counting(len(event.buffers)), event.buffers)
+
+
+def _counting(size_bytes: int) -> Column:
+    if size_bytes <= len(_COUNTING):
+        return _COUNTING[:size_bytes]
+    return np.arange(size_bytes // 4, dtype="<u4").tobytes()
 
 
 _PART_NUMBERS = _numbers("operation", "part", "page_tokens", "trailing_pages", "asked_pages")
@@ -161,10 +161,16 @@ _READ = (("read", "reads"),)
 RECORDS = Table(
     "records",
     Record,
-    (Number("at_ns"), Number("cause", Words("cause", {n: kind.__name__ for kind, n in _CAUSES.items()}))),
-    split=_told,
+    (
+        Number("at_ns"),
+        Number(
+            "cause",
+            Words("cause", {number: kind.__name__ for kind, number in _CAUSES.items()}),
+            of=lambda record: _CAUSES[type(record.cause)],
+        ),
+    ),
 )
-"""One row for each record; `fact` is its last fact, or that of a record before where it has none."""
+"""One row for each record; `fact` is its last one, or that of a record before where it has none."""
 
 TABLES: tuple[Table, ...] = (
     # Pages in DRAM. A buffer's number is used again, its generation never is.

@@ -14,21 +14,23 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 import attrs
+import numpy as np
 
+from orbitkv.events.facts import Event
 from orbitkv.events.frame import LogError, SegmentHeader
 from orbitkv.events.record import Record
 from replay.log import Log, LogFrame, LogSegment, Trouble
-from replay.sinks import Misshapen, Sink, word_types
+from replay.sinks import Places, Sink, word_types
 from replay.tables import RECORDS, TABLES
 
 Progress: TypeAlias = Callable[[int], None]
 """Is told how many of the log's bytes on disk have been dealt with."""
 
-BATCH_RECORDS = 65536
-"""Records whose facts are collected before they are handed to DuckDB."""
-BATCH_PACKED_BYTES = 32 << 20
-"""The same for the bytes of packed columns, whichever comes first."""
-DUCKDB_MEMORY = "1GiB"
+BATCH_BYTES = 8 << 20
+"""Encoded records that are collected before their facts are handed to DuckDB; in memory they take some
+five times as much."""
+DUCKDB_MEMORY = "768MiB"
+"""Its tables beyond that go to a temporary folder; the whole process then stays below 1 GiB."""
 
 DERIVED = ("operations", "reads", "generation_facts", "generations", "query_pages", "cohorts")
 """Tables that `replay/sql/derived` makes of the facts, each of those before it."""
@@ -121,35 +123,32 @@ class _Loader:
         self.troubles: list[Trouble] = []
         self._stretches = _Stretches(connection)
         self._record_sink = Sink(connection, RECORDS)
-        self._sinks = [Sink(connection, table) for table in TABLES]
-        self._by_kind: dict[type, list[Sink]] = {}
-        for sink in self._sinks:
-            self._by_kind.setdefault(sink.table.fact, []).append(sink)
+        self._sinks = [(table.fact, Sink(connection, table)) for table in TABLES]
+        self._collected: dict[type, tuple[list[int], list[Event]]] = {
+            kind: ([], []) for kind, _ in self._sinks
+        }
+        """By kind: numbers of facts, and the facts."""
+        self._batch = _Batch()
         self._fact = 0
-        self._waiting = 0
 
     def begin(self, header: SegmentHeader) -> None:
         self._stretches.begin(header)
 
     def take(self, segment: LogSegment, frame: LogFrame) -> None:
-        stretch, fact, by_kind = self._stretches.number, self._fact, self._by_kind
+        self._batch.add(segment, frame, self._fact + 1, self._stretches.number)
+        fact, collected, last_facts = self._fact, self._collected, self._batch.last_facts
         for record in frame.records:
             for event in record.events:
                 fact += 1
-                for sink in by_kind.get(type(event), ()):
-                    try:
-                        sink.add(stretch, record.seq, fact, event)
-                    except Misshapen as error:
-                        incarnation = segment.header.incarnation
-                        trouble = Trouble(segment.path, frame.offset, incarnation, record.seq, str(error))
-                        self.troubles.append(trouble)
-            self._record_sink.add(stretch, record.seq, fact, record)
+                wanted = collected.get(type(event))
+                if wanted is not None:
+                    wanted[0].append(fact)
+                    wanted[1].append(event)
+            last_facts.append(fact)
         self._fact = fact
         self._stretches.saw(frame.records)
         self.records += len(frame.records)
-        self._waiting += len(frame.records)
-        packed_bytes = sum(sink.packed_bytes for sink in self._sinks)
-        if self._waiting >= BATCH_RECORDS or packed_bytes >= BATCH_PACKED_BYTES:
+        if self._batch.size_bytes >= BATCH_BYTES:
             self._flush()
 
     def end(self, segment: LogSegment) -> None:
@@ -160,9 +159,48 @@ class _Loader:
         self._stretches.write()
 
     def _flush(self) -> None:
-        self._waiting = 0
-        for sink in (self._record_sink, *self._sinks):
-            sink.flush()
+        batch, self._batch = self._batch, _Batch()
+        if not batch.records:
+            return
+        places = batch.places()
+        self._record_sink.fill(places, batch.last_facts, batch.records)
+        for kind, sink in self._sinks:
+            for fact, what in sink.fill(places, *self._collected[kind]).items():
+                self.troubles.append(batch.trouble(places, fact, what))
+        for facts, events in self._collected.values():
+            facts.clear()
+            events.clear()
+
+
+class _Batch:
+    """Records that are read and not yet in their tables, and where they were read."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.last_facts: list[int] = []
+        """Of each record."""
+        self.size_bytes = 0
+        """As the records are encoded."""
+        self._frames: list[tuple[int, int, int, LogSegment, int]] = []
+        """Per frame: first fact, stretch, number of records, segment and offset."""
+
+    def add(self, segment: LogSegment, frame: LogFrame, first_fact: int, stretch: int) -> None:
+        self.records += frame.records
+        self.size_bytes += len(frame.payload)
+        self._frames.append((first_fact, stretch, len(frame.records), segment, frame.offset))
+
+    def places(self) -> Places:
+        stretches, counts = zip(*(frame[1:3] for frame in self._frames), strict=True)
+        return Places(
+            stretches=np.repeat(np.array(stretches, np.int32), counts),
+            seqs=np.fromiter((record.seq for record in self.records), np.int64, len(self.records)),
+            last_facts=np.array(self.last_facts, np.int64),
+        )
+
+    def trouble(self, places: Places, fact: int, what: str) -> Trouble:
+        seq = int(places.of(np.array([fact]))["seq"][0])
+        *_, segment, offset = next(frame for frame in reversed(self._frames) if frame[0] <= fact)
+        return Trouble(segment.path, offset, segment.header.incarnation, seq, what)
 
 
 class _Stretches:

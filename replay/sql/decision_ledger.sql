@@ -2,7 +2,8 @@
 -- each page under the tier it came from. What a hint's lookup saw adds up in the same way, as its own kind.
 --
 -- Recounted from the pages that the demand went on with: DRAM hits from its grant on, reads from their landing
--- on, and neither once a cut has let go of them. All the rest was a miss.
+-- on, and neither once a cut has let go of them. All the rest was a miss; and all of it was, where the answer is
+-- none (missed, bypassed, expired), whatever was held by then.
 WITH
 answers AS (
     SELECT stretch, seq, fact, operation, 'ready' AS answer FROM leases_granted
@@ -18,7 +19,9 @@ settled AS (
 recounted AS (
     SELECT s.stretch, s.fact,
         count(*) FILTER (q.tier = 'dram') AS dram, count(*) FILTER (q.tier = 'ssd') AS ssd
-    FROM settled s JOIN query_pages q ON q.stretch = s.stretch AND q.operation = s.operation
+    FROM settled s
+    JOIN leases_granted l USING (stretch, seq, operation)
+    JOIN query_pages q ON q.stretch = s.stretch AND q.operation = s.operation
     WHERE q.held AND q.had_fact < s.fact AND (q.let_go_fact IS NULL OR q.let_go_fact > s.fact)
     GROUP BY ALL
 ),

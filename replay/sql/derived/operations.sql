@@ -18,7 +18,7 @@ seen AS (
     UNION SELECT stretch, operation, 'warm' FROM hints_ended
 ),
 openings AS (
-    SELECT stretch, operation, kind, count(*) AS times_opened, min(fact) AS opened_fact, min(seq) AS opened_seq,
+    SELECT stretch, operation, kind, min(fact) AS opened_fact, min(seq) AS opened_seq,
         arg_min(asked_pages, fact) AS asked_pages, arg_min(request, fact) AS request
     FROM opened GROUP BY ALL
 ),
@@ -37,7 +37,7 @@ ends AS (
 )
 SELECT
     seen.stretch, seen.operation, seen.kind,
-    openings.request, openings.asked_pages, openings.times_opened, openings.opened_fact, openings.opened_seq,
+    openings.request, openings.asked_pages, openings.opened_fact, openings.opened_seq,
     stretches.whole OR openings.opened_fact IS NOT NULL AS known,
     leases.lease, leases.leased_fact, leases.leased_seq,
     ends.ended_fact, ends.ended_seq,
