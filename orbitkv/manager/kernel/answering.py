@@ -15,7 +15,7 @@ from orbitkv.events.facts import (
     ReservationEnded,
     ReservationShrunk,
 )
-from orbitkv.events.outcomes import LeaseEnd, QueryEnd
+from orbitkv.events.outcomes import LeaseEnd, QueryEnd, Share
 from orbitkv.manager.kernel.apply_queries import leased_bytes
 from orbitkv.manager.kernel.columns import NONE, ZERO
 from orbitkv.manager.kernel.interest import drop_unwanted
@@ -23,7 +23,7 @@ from orbitkv.manager.kernel.sharing import let_go, paid_bytes
 from orbitkv.manager.kernel.state import State
 from orbitkv.manager.kernel.turn import Turn
 
-LEASE_END = {
+_LEASE_END = {
     QueryEnd.CANCELLED: LeaseEnd.CANCELLED,
     QueryEnd.REVISED: LeaseEnd.REVISED,
     QueryEnd.DISCONNECTED: LeaseEnd.DISCONNECTED,
@@ -103,7 +103,7 @@ def end_operation(turn: Turn, number: int, end: QueryEnd) -> None:
     state = turn.state
     operation = state.operations[number]
     if operation.lease >= 0:
-        end_lease(turn, operation.lease, LEASE_END[end])
+        end_lease(turn, operation.lease, _LEASE_END[end])
     elif end == QueryEnd.EXPIRED:
         turn.emit(DecisionSettled(number, operation.asked, 0, 0, 0, operation.asked))
     if operation.granted and operation.lease < 0:
@@ -125,6 +125,21 @@ def end_lease(turn: Turn, number: int, end: LeaseEnd) -> None:
     turn.emit(LeaseEnded(number, end))
     turn.released.append(lease.buffers)
     release_lease_if_unheld(turn, number)
+
+
+def end_lease_if_consumed(turn: Turn, number: int, end: QueryEnd = QueryEnd.CONSUMED) -> None:
+    """A lease ends when every rank has restored, released or lost its share; `end` says how the last went."""
+    state = turn.state
+    lease = state.leases[number]
+    if lease.ended:
+        release_lease_if_unheld(turn, number)
+        return
+    if any(c.share in (Share.OPEN, Share.RESTORING, Share.STRANDED) for c in lease.shares.values()):
+        return
+    if lease.operation in state.operations:
+        end_operation(turn, lease.operation, end)
+    else:
+        end_lease(turn, number, _LEASE_END[end])
 
 
 def release_lease_if_unheld(turn: Turn, number: int) -> None:

@@ -11,10 +11,10 @@ from orbitkv.events.commands import BeginRestore, ReleaseLease, ReportSync
 from orbitkv.events.facts import GpuSynced, PagesRestored, RestoreBegun, ShareEnded, SyncFailed
 from orbitkv.events.ids import SCHEDULER_RANK
 from orbitkv.events.outcomes import Refusal, Share, SyncOutcome
+from orbitkv.manager.kernel.answering import end_lease_if_consumed
 from orbitkv.manager.kernel.apply_hints import pending_among
 from orbitkv.manager.kernel.columns import EMPTY, pack
 from orbitkv.manager.kernel.lookups import registered
-from orbitkv.manager.kernel.sessions import end_lease_if_consumed
 from orbitkv.manager.kernel.state import Consumer, Lease, Session, State
 from orbitkv.manager.kernel.turn import Refuse, Turn
 

@@ -14,7 +14,17 @@ from orbitkv.events.commands import Command
 from orbitkv.events.facts import BuffersFreed, PagesUnbound, PagesUnused
 from orbitkv.events.outcomes import Refusal, Unused
 from orbitkv.events.record import Record
-from orbitkv.manager.kernel import hints, leases, maintenance, queries, reads, saves, sessions, writes
+from orbitkv.manager.kernel import (
+    hints,
+    leases,
+    maintenance,
+    queries,
+    reads,
+    registration,
+    saves,
+    sessions,
+    writes,
+)
 from orbitkv.manager.kernel.answering import answer_if_complete, settle_reservation
 from orbitkv.manager.kernel.apply_hints import pending_among
 from orbitkv.manager.kernel.columns import distinct, lowest, pack
@@ -88,7 +98,7 @@ def _dispatch(turn: Turn, command: Command) -> None:
         case commands.OpenSession():
             sessions.open_session(turn, command)
         case commands.RegisterRank():
-            sessions.register_rank(turn, command)
+            registration.register_rank(turn, command)
         case commands.CloseSession():
             sessions.close_session(turn, command)
         case commands.ReleaseProcess():
