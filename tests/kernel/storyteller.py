@@ -16,6 +16,7 @@ compares; `pytest --golden-rewrite` writes down what is told now.
     publish KEY ... by WHO ...      (offer, commit, copied, seal, and written when a write was submitted)
     repeat      (the last report comes once more)           wait SECONDS      tick
     close WHO CAUSE      gone PROCESS [operator]      drop-dram      store writable|full      shutdown
+    killed      (what a killed manager's successor writes at the end of its chain)
     crash       (the log is folded from its bytes; a new incarnation recovers what the SSD holds)
 """
 
@@ -273,6 +274,9 @@ class Storyteller(Teller):
 
     def wish_shutdown(self) -> None:
         self.send(commands.BeginShutdown())
+
+    def wish_killed(self) -> None:
+        self.send(commands.CloseIncarnation(lost_tail=True))
 
     def wish_crash(self) -> None:
         """kill -9, and the next incarnation."""
