@@ -4,7 +4,7 @@ import numpy as np
 
 from orbitkv.events import facts
 from orbitkv.events.outcomes import Phase
-from orbitkv.manager.kernel.apply_queries import set_charge
+from orbitkv.manager.kernel.apply_queries import retire_ticket, set_charge
 from orbitkv.manager.kernel.apply_reads import let_go
 from orbitkv.manager.kernel.columns import EMPTY, Ints, unpack
 from orbitkv.manager.kernel.state import Operation, Part, Reservation, State
@@ -36,7 +36,7 @@ def hint_admitted(state: State, event: facts.HintAdmitted) -> None:
         buffers=np.full(needed, -1, np.int64),
         from_ssd=np.zeros(needed, np.int64),
     )
-    _retire_ticket(state, event.session, event.operation & 0xFFFF_FFFF)
+    retire_ticket(state, event.session, event.operation & 0xFFFF_FFFF)
     state.sessions[event.session].operations[event.operation] = None
     state.hints[event.operation] = None
     state.hint_requests[event.instance, event.request, event.attempt] = event.operation
@@ -45,20 +45,14 @@ def hint_admitted(state: State, event: facts.HintAdmitted) -> None:
     state.totals.hints_admitted += 1
 
 
-def _retire_ticket(state: State, session: int, ticket: int) -> None:
-    entry = state.sessions[session]
-    assert ticket > entry.ticket_high, "a retired ticket never revives"
-    entry.ticket_high = ticket
-
-
 def hint_skipped(state: State, event: facts.HintSkipped) -> None:
-    _retire_ticket(state, event.session, event.ticket)
+    retire_ticket(state, event.session, event.ticket)
     skips = state.totals.hint_skips
     skips[event.reason] = skips.get(event.reason, 0) + 1
 
 
 def hint_not_needed(state: State, event: facts.HintNotNeeded) -> None:
-    _retire_ticket(state, event.session, event.ticket)
+    retire_ticket(state, event.session, event.ticket)
     state.totals.hints_not_needed += 1
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from orbitkv.events import facts
 from orbitkv.events.outcomes import Phase, QueryEnd, Share
 from orbitkv.manager.kernel.apply_reads import let_go
-from orbitkv.manager.kernel.columns import ABSENT, EMPTY, ZERO, Ints, lowest, unpack
+from orbitkv.manager.kernel.columns import ABSENT, EMPTY, NONE, ZERO, Ints, lowest, unpack
 from orbitkv.manager.kernel.state import (
     Consumer,
     Decision,
@@ -40,15 +40,19 @@ def query_opened(state: State, event: facts.QueryOpened) -> None:
         event.deadline_ns,
         state.seq,
     )
-    session = state.sessions[event.session]
-    ticket = event.operation & 0xFFFF_FFFF
-    assert ticket > session.ticket_high, "a retired operation never revives"
-    session.ticket_high = ticket
-    session.operations[event.operation] = None
+    retire_ticket(state, event.session, event.operation & 0xFFFF_FFFF)
+    state.sessions[event.session].operations[event.operation] = None
     key = (event.instance, event.request, event.attempt)
     state.by_request[key] = event.operation
     forget_decision(state, key)
     state.unanswered[event.operation] = None
+
+
+def retire_ticket(state: State, session: int, ticket: int) -> None:
+    """From here on neither this ticket nor a lower one opens anything."""
+    entry = state.sessions[session]
+    assert ticket > entry.ticket_high, "a retired ticket never revives"
+    entry.ticket_high = ticket
 
 
 def forget_decision(state: State, key: tuple[int, str, int]) -> None:
@@ -69,7 +73,7 @@ def query_waiting(state: State, event: facts.QueryWaiting) -> None:
 
 def _count_references(state: State, part: Part, change: int) -> None:
     """A waiting operation keeps the page numbers that it knows from being used for other pages."""
-    known = part.pages[part.pages != 0xFFFF_FFFF]
+    known = part.pages[part.pages != NONE]
     state.pages.references[known] += change
 
 

@@ -13,7 +13,7 @@ def incarnation_started(state: State, event: facts.IncarnationStarted) -> None:
     state.incarnation = event.incarnation
     state.host = event.host
     state.started = True
-    state.__attrs_post_init__()
+    state.size_tables()
 
 
 def session_opened(state: State, event: facts.SessionOpened) -> None:

@@ -201,10 +201,6 @@ class BufferTable:
         lower = np.array([queue.page_class != _RETAINED for queue in self.queues], np.bool_)
         return buffers[lower[numbers]]
 
-    def class_numbers(self) -> list[int]:
-        """Page class by queue number."""
-        return [page_class for page_class, _ in self.queue_numbers]
-
     def _grow(self, size: int) -> None:
         self.page = grown(self.page, size, -1)
         self.queue = grown(self.queue, size, -1)

@@ -11,6 +11,7 @@ from orbitkv.events.outcomes import Phase
 from orbitkv.manager.kernel.answering import draining_bytes
 from orbitkv.manager.kernel.apply_hints import all_pending
 from orbitkv.manager.kernel.buffers import Busy
+from orbitkv.manager.kernel.columns import NONE
 from orbitkv.manager.kernel.sharing import paid_bytes
 from orbitkv.manager.kernel.slots import SlotState
 from orbitkv.manager.kernel.state import State
@@ -139,7 +140,7 @@ def _check_pages(state: State) -> None:
             references[page] += 1
     for number in state.waiting:
         for part in state.operations[number].parts:
-            references[part.pages[part.pages != 0xFFFF_FFFF]] += 1
+            references[part.pages[part.pages != NONE]] += 1
     assert (references[:count] == table.references[:count]).all(), "references add up"
     bound = table.space[:count] >= 0
     assert (table.references[:count][bound] > 0).all(), "an unreferenced page is unbound"

@@ -1,5 +1,8 @@
 """Start, clock, recovery, operator's wishes, the end."""
 
+from collections.abc import Iterable, Mapping
+from itertools import takewhile
+
 import numpy as np
 
 from orbitkv.events.commands import RecoverSegment, Start
@@ -30,7 +33,7 @@ from orbitkv.manager.kernel.columns import pack, unpack, unpack_wide
 from orbitkv.manager.kernel.hints import end_hint
 from orbitkv.manager.kernel.reclaim import evict
 from orbitkv.manager.kernel.saves import drop_saves
-from orbitkv.manager.kernel.state import State
+from orbitkv.manager.kernel.state import Lease, Operation, Save, State
 from orbitkv.manager.kernel.turn import Refuse, Turn
 
 
@@ -58,18 +61,13 @@ def next_deadline(state: State) -> int | None:
 
 def tick(turn: Turn) -> None:
     state = turn.state
-    for number in _due(turn, list_of=state.unanswered):
+    for number in _due(turn.at_ns, state.unanswered, state.operations):
         end_operation(turn, number, QueryEnd.EXPIRED)
-    for number in _due(turn, list_of=state.hints):
+    for number in _due(turn.at_ns, state.hints, state.operations):
         end_hint(turn, number, HintEnd.EXPIRED)
-    for number in _due_leases(turn):
+    for number in _due(turn.at_ns, state.promised, state.leases):
         _end_promise(turn, number, QueryEnd.LEASE_EXPIRED, LeaseEnd.EXPIRED)
-    due = []
-    for buffer, save in state.saves.items():
-        if save.deadline_ns > turn.at_ns:
-            break
-        due.append(buffer)
-    drop_saves(turn, due, SaveDrop.EXPIRED)
+    drop_saves(turn, _due(turn.at_ns, state.saves, state.saves), SaveDrop.EXPIRED)
 
 
 def _end_promise(turn: Turn, lease: int, query_end: QueryEnd, lease_end: LeaseEnd) -> None:
@@ -81,22 +79,13 @@ def _end_promise(turn: Turn, lease: int, query_end: QueryEnd, lease_end: LeaseEn
         end_lease(turn, lease, lease_end)
 
 
-def _due(turn: Turn, list_of: dict[int, None]) -> list[int]:
-    due = []
-    for number in list_of:
-        if turn.state.operations[number].deadline_ns > turn.at_ns:
-            break
-        due.append(number)
-    return due
-
-
-def _due_leases(turn: Turn) -> list[int]:
-    due = []
-    for number in turn.state.promised:
-        if turn.state.leases[number].deadline_ns > turn.at_ns:
-            break
-        due.append(number)
-    return due
+def _due(
+    at_ns: int,
+    numbers: Iterable[int],
+    rows: Mapping[int, Operation] | Mapping[int, Lease] | Mapping[int, Save],
+) -> list[int]:
+    """Those of `numbers`, which are in deadline order, that have run out."""
+    return list(takewhile(lambda number: rows[number].deadline_ns <= at_ns, numbers))
 
 
 def drop_dram(turn: Turn) -> None:

@@ -1,9 +1,9 @@
 """SSD slots: fixed segments, one slot size each, reclaimed segment by segment.
 
-A slot is FREE, WRITING (assigned, not findable), WRITTEN (findable while its page points to it),
-DYING (its segment drains and a read still uses it) or QUARANTINED (rotten: counts in the cap, never
-used again). A segment is free, open, or draining: a draining one takes no page and is returned when
-nothing in it is in flight. Capacity is whole segments, so the cap holds by construction.
+A slot is FREE, WRITING (assigned, not findable), WRITTEN (findable while its page points to it) or
+QUARANTINED (rotten: counts in the cap, never used again). A segment is free, open, or draining: a
+draining one takes no page and is returned when nothing in it is in flight. Capacity is whole segments,
+so the cap holds by construction.
 """
 
 from collections.abc import Iterable

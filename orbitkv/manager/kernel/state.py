@@ -361,6 +361,10 @@ class State:
     totals: Totals = attrs.field(factory=Totals)
 
     def __attrs_post_init__(self) -> None:
+        self.size_tables()
+
+    def size_tables(self) -> None:
+        """Empty pool and SSD tables of the configuration's sizes; called again when `Start` brings those."""
         config = self.config
         self.superblocks = Superblocks(config.pool_bytes, config.superblock_bytes)
         self.slots = SlotTable(config.ssd_bytes, config.ssd_segment_bytes, config.ssd_slots_per_segment_max)

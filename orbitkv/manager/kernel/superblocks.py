@@ -91,9 +91,6 @@ class Superblocks:
         """Bytes of all slots that are taken."""
         return self._used_bytes
 
-    def superblock_of(self, offset: int) -> int:
-        return offset // self.superblock_bytes
-
     def slots_per_superblock(self, slot_bytes: int) -> int:
         """0 means that a slot of this size can never be had: it is larger than a superblock."""
         return self.superblock_bytes // slot_bytes
