@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from orbitkv.events.commands import Command
 from orbitkv.events.record import Record
 
 FORMAT_VERSION = 1
@@ -16,7 +15,6 @@ FORMAT_VERSION = 1
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
-_command_decoder = msgspec.msgpack.Decoder(Command)
 
 
 def encode_records(records: Sequence[Record]) -> bytes:
@@ -25,11 +23,3 @@ def encode_records(records: Sequence[Record]) -> bytes:
 
 def decode_records(data: bytes | memoryview) -> list[Record]:
     return _decoder.decode(data)
-
-
-def encode_command(command: Command) -> bytes:
-    return _encoder.encode(command)
-
-
-def decode_command(data: bytes | memoryview) -> Command:
-    return _command_decoder.decode(data)

@@ -45,7 +45,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     ssd_write_queue_pages_max: int = 256
     ssd_read_failures_max: int = 3
     query_keys_max: int = 4096
-    """Most keys of one query, over all its parts; longer ones are sent in pieces up to this many pieces."""
+    """Most keys of one query or hint, over all its parts, in however many messages it came."""
     decisions_remembered_max: int = 1024
     """Answers without a lease that are kept so that an instance's other ranks get the same one."""
 

@@ -1,35 +1,24 @@
-"""Names for the numbers that identify things, and the packed columns they travel in.
+"""The numbers that identify things, and the packed columns they travel in.
 
-Every id is a plain int at run time. The NewTypes keep a lease from being passed where an
-operation is meant. Lists of ids travel as little-endian u32 columns in `bytes` (4 bytes each),
-because a 256-page list then costs one memcpy to encode and becomes a numpy column or SQL rows
-without a Python loop.
+All of them are plain ints; a field's name says which one it holds.
+
+    session      one connection of one process to the manager; strictly increasing within an incarnation
+    process      one operating-system process that the manager has met; not the pid, which the system reuses
+    instance     one registered engine (all its ranks); an engine that registers anew is a new one
+    space        one (namespace and layout, group): the scope in which a page key is unique
+    operation    (opener session << 32) | ticket; strictly increasing per opener, so a retired one is over
+    lease        counted from 1
+    page         small stand-in for (space, key); reused after the page is in no tier and nobody refers to it
+    buffer       one DRAM allocation (row of the buffer table); reused after it is freed
+    generation   the content of a buffer or slot; with the incarnation that made it, never reused
+    read         one read of one page from the SSD, counted from 1
+    slot         one SSD slot: segment * slots_per_segment_max + index in the segment
+    segment, superblock   parts of the page file and of the pool, counted from 0
+    seq          position in the log: 1 for the first record of an incarnation, then without gaps
+
+Lists of ids travel as little-endian u32 columns in `bytes` (4 bytes each), because a 256-page list then
+costs one memcpy to encode and becomes a numpy column or SQL rows without a Python loop.
 """
-
-from typing import NewType
-
-SessionId = NewType("SessionId", int)
-"""One connection of one process to the manager; strictly increasing within an incarnation."""
-ProcessId = NewType("ProcessId", int)
-"""One operating-system process that the manager has met; not the pid, which the system reuses."""
-InstanceId = NewType("InstanceId", int)
-"""One registered engine (all its ranks); a re-registration is a new instance."""
-SpaceNo = NewType("SpaceNo", int)
-"""One (namespace, group): the scope in which a page key is unique."""
-OperationId = NewType("OperationId", int)
-"""(opener session << 32) | ticket: strictly increasing per opener, so a retired one never revives."""
-LeaseId = NewType("LeaseId", int)
-PageNo = NewType("PageNo", int)
-"""Small stand-in for (space, key); reused after the page is in no tier and nobody refers to it."""
-BufferNo = NewType("BufferNo", int)
-"""One DRAM allocation (row of the buffer table); reused after it is freed. Its `generation` is not."""
-ReadId = NewType("ReadId", int)
-SlotNo = NewType("SlotNo", int)
-"""One SSD slot: segment * slots_per_segment_max + index in the segment."""
-SegmentNo = NewType("SegmentNo", int)
-SuperblockNo = NewType("SuperblockNo", int)
-Seq = NewType("Seq", int)
-"""Position in the log: 1 for the first record of an incarnation, then without gaps."""
 
 NONE_U32 = 0xFFFF_FFFF
 """In a packed u32 column: no such thing (an unknown page, a page without a buffer)."""

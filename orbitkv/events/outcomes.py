@@ -18,13 +18,6 @@ class PageClass(IntEnum):
     RETAINED = 2
 
 
-class Tier(IntEnum):
-    DRAM = 0
-    PEER = 1
-    SSD = 2
-    MISS = 3
-
-
 class ReadOutcome(IntEnum):
     """How one page read ended, as the store reports it."""
 
@@ -160,7 +153,6 @@ class WriteDrop(IntEnum):
     EVICTED = 2
     """The page left DRAM before its write was submitted."""
     FAILED = 3
-    SHUTDOWN = 4
     DEGRADED = 5
     """The store is read-only or full."""
 
@@ -171,9 +163,6 @@ class SlotEnd(IntEnum):
     RECLAIMED = 0
     OTHER_PAGE = 1
     WRITE_FAILED = 2
-    QUARANTINED = 3
-    DUPLICATE = 4
-    """Recovery found the same page in two slots; one intact page stays."""
 
 
 class HintSkip(IntEnum):
@@ -237,7 +226,7 @@ class Refusal(IntEnum):
     REVISION_CONFLICT = 14
     """The same revision with another body."""
     BUSY = 15
-    """128 operations in the session or 1,024 in all."""
+    """As many sessions, or operations of the session or in all, as the configuration allows."""
     SHUTTING_DOWN = 16
     DEGRADED = 17
 
