@@ -17,7 +17,7 @@ import attrs
 from orbitkv.events import commands
 from orbitkv.events.codec import decode_records, encode_records
 from orbitkv.events.commands import Command
-from orbitkv.events.config import KernelConfig
+from orbitkv.events.config import SECOND_NS, KernelConfig
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import (
     KERNEL_REVISION,
@@ -38,7 +38,6 @@ from replay.actions import Actions
 from replay.lines import record_line
 from replay.world import Faults, World
 
-SECOND_NS = 1_000_000_000
 TAIL_LINES = 20
 
 
@@ -53,6 +52,10 @@ def small_config(random: Random) -> KernelConfig:
         query_budget_bytes=budget,
         instance_query_budget_bytes=random.choice((budget, budget * 2 // 3)),
         demand_prefix_cut=random.random() < 0.3,
+        charge=random.choice(("owner", "owner", "shared")),
+        hints_per_session_max=random.choice((2, 16)),
+        hints_max=random.choice((3, 128)),
+        speculative_divisor=random.choice((2, 4)),
         operations_per_session_max=random.choice((4, 128)),
         operations_max=random.choice((8, 1024)),
         ssd_inflight_bytes_max=random.choice((1 << 16, 1 << 18)),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import attrs
 
+from orbitkv.events.config import SECOND_NS
 from orbitkv.events.facts import Event, GpuSynced, LeaseEnded, LeaseReleased, ShareEnded
 from orbitkv.events.frame import SegmentHeader
 from orbitkv.events.record import Record
@@ -16,8 +17,6 @@ from replay.log import Log
 from replay.phrases import name_of, phrase
 from replay.sentences import sentence
 from replay.trail import RequestTrail
-
-SECOND_NS = 1_000_000_000
 
 
 @attrs.frozen(slots=True)

@@ -13,13 +13,12 @@ import mmap
 import os
 from typing import Final
 
+from orbitkv.io.mapping import F_SEAL_FUTURE_WRITE
 from orbitkv.io.wire import NO_CELL
 
 WAITING: Final = 1
 MOVED: Final = 2
 
-_F_SEAL_FUTURE_WRITE: Final = 0x0010
-"""Linux 5.1; not named by Python's fcntl module."""
 _VERSION_MASK: Final = 0xFF_FFFF
 
 
@@ -77,7 +76,7 @@ def _seal(fd: int) -> None:
     """Nobody may resize it or write it through a new mapping; on an old kernel at least not resize it."""
     seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
     try:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals | _F_SEAL_FUTURE_WRITE)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals | F_SEAL_FUTURE_WRITE)
     except OSError:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)

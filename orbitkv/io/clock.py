@@ -1,4 +1,7 @@
-"""The only place where the manager reads a clock. The kernel gets times as fields of commands."""
+"""The clock that decisions, lifetimes and the log's times come from; the shell hands it to the kernel.
+
+How long a device took for something is measured where that device is driven, and reported in numbers.
+"""
 
 import time
 

@@ -9,13 +9,12 @@ raises JournalFull; whoever wants to see that coming looks at `trouble` and `lag
 import attrs
 import trio
 
+from orbitkv.events.config import SECOND_NS
 from orbitkv.events.frame import FRAME_HEAD_BYTES, HEADER_BYTES, SegmentHeader
 from orbitkv.io.journal_thread import JournalSettings, JournalThread, Roll
 from orbitkv.io.segment_writer import PendingFrame
 from orbitkv.io.segments import LogDirectory, explained
 from orbitkv.manager.ports import Clock
-
-SECOND_NS = 1_000_000_000
 
 
 class FileJournal:

@@ -19,6 +19,7 @@ from typing import TypeAlias
 import attrs
 import trio
 
+from orbitkv.events.config import MIB
 from orbitkv.events.frame import (
     FRAME_HEAD_BYTES,
     SEGMENT_FRAMES_BYTES_MAX,
@@ -30,8 +31,6 @@ from orbitkv.io.log_housekeeping import Housekeeper
 from orbitkv.io.segment_writer import PendingFrame, SegmentWriter, explain
 from orbitkv.io.segments import LogDirectory
 from orbitkv.manager.ports import JournalFull
-
-MIB = 1 << 20
 
 
 @attrs.frozen(slots=True, kw_only=True)

@@ -12,6 +12,8 @@ import weakref
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE
 
 HUGE_PAGE_BYTES = 2 << 20
+F_SEAL_FUTURE_WRITE = 0x10
+"""Linux 5.1; the standard library does not name it."""
 
 _PROT_NONE = 0
 _MAP_FIXED = 0x10

@@ -19,6 +19,7 @@ from typing import Final
 import trio
 
 from orbitkv.io.mapping import (
+    F_SEAL_FUTURE_WRITE,
     HUGE_PAGE_BYTES,
     MADV_COLLAPSE,
     MADV_DONTDUMP,
@@ -28,8 +29,6 @@ from orbitkv.io.mapping import (
 )
 from orbitkv.io.memory_limit import memory_limit
 
-F_SEAL_FUTURE_WRITE: Final = 0x10
-"""Linux 5.1; the standard library does not name it."""
 MFD_NOEXEC_SEAL: Final = 0x8
 """Linux 6.3; older kernels refuse it as unknown."""
 POOL_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL

@@ -6,8 +6,7 @@ here keys are raw and handles are sealed, there both are resolved to the kernel'
 
 Every request carries `call`: 1 for the first one of a connection, then without gaps. Its reply carries
 the same number. One-way requests (`ReportStage`, `WarmPrefix`, `CancelHint`) are counted too, and are
-never answered: also not when they are refused. Notices
-have no number; they may come before any reply.
+never answered: also not when they are refused. Notices have no number; they may come before any reply.
 
 Limits are part of a shape: a decoder refuses a longer list or string before it takes memory for it.
 Shapes only grow within one ABI: new fields go last and have defaults.

@@ -14,8 +14,7 @@ from orbitkv.adapters.demo.compared import Comparison
 from orbitkv.adapters.demo.plan import DemoPlan
 from orbitkv.adapters.demo.show_comparison import comparison_table, skip_words
 from orbitkv.adapters.demo.summary import Summary
-
-MIB = 1 << 20
+from orbitkv.events.config import MIB
 
 
 class Screen:
