@@ -227,9 +227,6 @@ class Journal(Protocol):
         """Wait until the frame with this seq has been written to the file (not necessarily synced)."""
 
     @property
-    def written_seq(self) -> int: ...
-
-    @property
     def lag_bytes(self) -> int: ...
 
     @property
@@ -238,6 +235,10 @@ class Journal(Protocol):
     @property
     def trouble(self) -> str:
         """Why the log cannot be written at present, in words; empty when it can."""
+
+    @property
+    def housekeeping_trouble(self) -> str:
+        """Why old segments are neither compressed nor dropped, in words; writing goes on meanwhile."""
 
     async def aclose(self) -> None:
         """Write and sync everything, then close. Shielded from cancellation."""

@@ -41,6 +41,8 @@ class MemoryJournal:
         self._written_seq = 0
         self._stalled = False
         self._trouble = ""
+        self.housekeeping_trouble = ""
+        """To be set by a test."""
         self._progress = trio.Event()
 
     # --- what can go wrong ----------------------------------------------------------------------------

@@ -109,6 +109,21 @@ def test_a_log_that_takes_nothing_means_that_nothing_new_is_served() -> None:
     play(story)
 
 
+def test_a_log_that_cannot_be_tidied_is_told_and_served_on() -> None:
+    async def story(world: World) -> None:
+        world.journal.housekeeping_trouble = "/log: Permission denied; give the manager's user write access"
+        await trio.sleep(A_MOMENT_S)
+        assert condition(world) == ("degraded", True, ["log_size"])
+        told = document(world)["degradations"]["log_size"]
+        assert "log_bytes_max" in told
+        assert "write access" in told
+        world.journal.housekeeping_trouble = ""
+        await trio.sleep(A_MOMENT_S)
+        assert condition(world) == ("ok", True, [])
+
+    play(story)
+
+
 def test_a_process_that_left_while_copying_and_whose_end_cannot_be_seen() -> None:
     async def story(world: World) -> None:
         operator = await world.engine(instance="operator")

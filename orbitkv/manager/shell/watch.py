@@ -26,12 +26,17 @@ class Watch:
 
     def look(self) -> None:
         self.health.tell("log", self._log())
+        self.health.tell("log_size", self._log_size())
         self.health.tell("ssd", self._ssd())
         self.health.tell("processes", self._processes())
 
     def _log(self) -> str:
         stopped = self.admission.stopped
         return f"queries are answered as misses and saves dropped: {stopped}" if stopped else ""
+
+    def _log_size(self) -> str:
+        trouble = self.admission.journal.housekeeping_trouble
+        return f"the log may grow beyond log_bytes_max: {trouble}" if trouble else ""
 
     def _ssd(self) -> str:
         """A store that is tried again counts as well only once it has taken a page: the try may fail."""
