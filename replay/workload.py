@@ -72,7 +72,9 @@ class Request:
     lease: int = -1
     hits: int = 0
     stage: str = "new"
-    """new, loading, leased, computed or over."""
+    """queued, new, loading, leased, computed or over."""
+    hints: list[tuple[int, int]] = attrs.Factory(list)
+    """(session, ticket) of every hint sent for it."""
     ranks: dict[int, RankCopy] = attrs.Factory(dict)
 
 
@@ -102,10 +104,16 @@ class Engine:
     sessions: dict[int, int] = attrs.Factory(dict)
     """Rank to session, of those that are connected."""
     tickets: dict[int, int] = attrs.Factory(dict)
+    scheduler: int | None = None
+    """The session of one that only asks, where there is one."""
     requests: list[Request] = attrs.Factory(list)
+    queued: list[Request] = attrs.Factory(list)
+    """Requests that wait in the engine's queue: hinted, not asked for yet."""
     plans: list[SavePlan] = attrs.Factory(list)
     to_save: list[tuple[int, int, list[bytes]]] = attrs.Factory(list)
     """(rank, group, keys) that were computed and are to be offered."""
+    known: list[list[bytes]] = attrs.Factory(list)
+    """Prompts that were computed, the last few: what is likely to be somewhere."""
     made: int = 0
 
     @property
@@ -138,11 +146,35 @@ class Engine:
         self.tickets[session] = self.tickets.get(session, 0) + 1
         return self.tickets[session]
 
+    def asker(self) -> int:
+        """Any rank may ask, and a scheduler where there is one."""
+        if self.scheduler is not None and self.random.random() < 0.5:
+            return self.scheduler
+        return self.random.choice(list(self.sessions.values()))
+
+    def pick(self, *stages: str) -> Request | None:
+        """Some request in one of these stages."""
+        found = [request for request in self.requests if request.stage in stages]
+        return self.random.choice(found) if found else None
+
     def new_request(self) -> Request:
-        self.made += 1
-        request = Request(f"{self.name}-{self.made}", 0, self.prompts.next_prompt())
+        request = self._made(self.prompts.next_prompt(), "new")
         self.requests.append(request)
         return request
+
+    def new_queued(self) -> Request:
+        """Queued prompts are mostly computed ones, and at times short enough for a small budget's share."""
+        known = self.known and self.random.random() < 0.85
+        keys = list(self.random.choice(self.known)) if known else self.prompts.next_prompt()
+        if self.random.random() < 0.6:
+            keys = keys[: self.random.randint(1, 6)]
+        request = self._made(keys, "queued")
+        self.queued.append(request)
+        return request
+
+    def _made(self, keys: list[bytes], stage: str) -> Request:
+        self.made += 1
+        return Request(f"{self.name}-{self.made}", 0, keys, stage=stage)
 
     def revise(self, request: Request) -> None:
         """The same request asks for other pages: a longer or a shorter prompt, or another one."""
@@ -160,6 +192,7 @@ class Engine:
     def computed(self, request: Request) -> None:
         """The prompt is computed: every rank will offer all its pages, those restored included."""
         request.stage = "over"
+        self.known = [*self.known[-15:], list(request.keys)]
         keys = request.keys if self.random.random() < 0.3 else request.keys[request.hits :]
         if keys:
             self.to_save += [
@@ -207,7 +240,9 @@ class Engine:
         """The manager is gone: nothing asked of it means anything now."""
         self.sessions.clear()
         self.tickets.clear()
+        self.scheduler = None
         self.requests.clear()
+        self.queued.clear()
         self.plans.clear()
         self.to_save.clear()
         self.processes.clear()

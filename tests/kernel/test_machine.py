@@ -14,8 +14,8 @@ from orbitkv.events.outcomes import CopyOutcome, ReadOutcome, SessionEnd, SyncOu
 from orbitkv.manager.kernel import digest, outstanding, restore, snapshot
 from orbitkv.manager.kernel.views import save_plan
 from tests.kernel.storyteller import IMAGE_BYTES, PAYLOAD_BYTES, Storyteller
-from tests.models.books import Lease, Read
 from tests.models.columns import column, wide_column
+from tests.models.rows import Lease, Read
 
 KEYS = "abcdefghij"
 PLACES = {"e0": ("engine", "0/2"), "e1": ("engine", "1/2"), "f0": ("other", "0/1"), "s0": ("other", "-1/1")}

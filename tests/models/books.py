@@ -1,8 +1,7 @@
-"""What the observer writes down: plain tables of plain objects, filled from facts alone.
+"""What the observer writes down: plain tables of plain rows (`rows`), filled from facts alone.
 
-The tables follow the words of the contract, not the kernel's state: a buffer knows who may still touch
-it, an operation knows what it asked and what became of it. Nothing is summed up in advance; every total
-is counted again when a rule asks for it.
+Nothing is summed up in advance, but what is over and gone; every total is counted again when a rule asks
+for it.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,189 +10,9 @@ from typing import Any
 import attrs
 
 from orbitkv.events.config import KernelConfig
-from orbitkv.events.ids import TRAILER_BYTES
-from orbitkv.events.outcomes import LeaseEnd, Origin, PageClass, QueryEnd, SessionEnd, Share
+from orbitkv.events.outcomes import Unused
 from orbitkv.events.record import Record
-
-
-@attrs.define
-class Session:
-    number: int
-    process: int
-    end_observable: bool
-    instance: int | None = None
-    rank: int | None = None
-    closed: SessionEnd | None = None
-    closed_seq: int = 0
-    last_ticket: int = 0
-
-
-@attrs.define
-class Instance:
-    number: int
-    name: str
-    world_size: int
-    ranks: dict[int, int] = attrs.Factory(dict)
-    """Rank to session."""
-    sessions: set[int] = attrs.Factory(set)
-    sealed: bool = False
-    closed: bool = False
-    footprints: dict[int, int] = attrs.Factory(dict)
-    """Group to footprint bytes."""
-    spaces: dict[int, int] = attrs.Factory(dict)
-    page_tokens: dict[int, int] = attrs.Factory(dict)
-    geometry: dict[int, dict[int, dict[str, tuple[int, bool]]]] = attrs.Factory(dict)
-    """Rank, group, slice name: padded bytes, and whether the slice is replicated."""
-
-
-@attrs.define
-class Buffer:
-    number: int
-    page: int
-    offset: int
-    slot_bytes: int
-    footprint_bytes: int
-    generation: int
-    since_seq: int
-    """The record that allocated it: until its end it needs no holder yet."""
-    verified: bool = False
-    """It holds a whole, checked page: a read landed in it or it was sealed."""
-    indexed: bool = False
-    page_class: PageClass | None = None
-    recency: tuple[int, int, int] = (0, 0, 0)
-    """(record, event in the record, minus the position in the event): lower is older."""
-
-    @property
-    def image_bytes(self) -> int:
-        return self.footprint_bytes + TRAILER_BYTES
-
-
-@attrs.define
-class Read:
-    number: int
-    page: int
-    origin: Origin
-    owners: list[tuple[int, int]]
-    """(operation, which of the pages it asked for), earliest first."""
-    buffer: int | None = None
-    slot: int | None = None
-    submitter: int | None = None
-    """The operation that was the earliest interested owner when it was handed to the device."""
-    submitted: bool = False
-
-
-@attrs.define
-class Operation:
-    number: int
-    instance: int
-    session: int
-    request: str
-    attempt: int
-    revision: int
-    asked_pages: int
-    asked_charge_bytes: int
-    deadline_ns: int
-    opened_seq: int
-    part_sizes: list[int]
-    part_trailing: list[int]
-    part_tokens: list[int]
-    part_groups: list[int]
-    keys: list[tuple[int, bytes]]
-    """(space, key) of every page asked for, parts one after another: its n-th is called page n below."""
-    granted: bool = False
-    waiting: bool = False
-    charge_bytes: int = 0
-    """What it holds reserved now; a lease carries it on."""
-    charge_over: bool = False
-    reach: list[int] = attrs.Factory(list)
-    owned: dict[int, int] = attrs.Factory(dict)
-    """Page asked for to the buffer that holds it."""
-    from_ssd: set[int] = attrs.Factory(set)
-    """Pages asked for that came by a read."""
-    failed: set[int] = attrs.Factory(set)
-    """Pages asked for whose read failed or found no room."""
-    settled: bool = False
-    lease: int | None = None
-    end: QueryEnd | None = None
-
-    @property
-    def answered(self) -> bool:
-        return self.lease is not None or self.end is not None
-
-    @property
-    def layout(self) -> list[int]:
-        """The pages that it goes on with; a fact's position n is the n-th of them.
-
-        Part by part up to the boundary; of a part with a trailing rule only its last pages.
-        """
-        if not self.granted:
-            return []
-        pages: list[int] = []
-        start = 0
-        for size, trailing, reach in zip(self.part_sizes, self.part_trailing, self.reach, strict=True):
-            first = max(0, reach - trailing) if trailing else 0
-            pages += range(start + first, start + reach)
-            start += size
-        return pages
-
-    @property
-    def one_prefix(self) -> bool:
-        """One group that needs every page up to the boundary: the case the rules foretell exactly."""
-        return self.part_trailing == [0]
-
-    def wants(self, page: int) -> bool:
-        """Whether it is still interested in this page of those it asked for."""
-        return self.granted and not self.answered and page in self.layout
-
-
-@attrs.define
-class Lease:
-    number: int
-    operation: int
-    instance: int
-    pages: list[int]
-    """Buffers in the order of the operation's page list."""
-    deadline_ns: int
-    granted_seq: int
-    shares: dict[int, Share]
-    processes: dict[int, int] = attrs.Factory(dict)
-    """Rank to the process that copies for it."""
-    synced: set[int] = attrs.Factory(set)
-    end: LeaseEnd | None = None
-    released: bool = False
-
-    @property
-    def copying(self) -> list[int]:
-        return [rank for rank, share in self.shares.items() if share in (Share.RESTORING, Share.STRANDED)]
-
-
-@attrs.define
-class Save:
-    buffer: int
-    instance: int
-    group: int
-    deadline_ns: int
-    ranks: dict[int, str]
-    """Rank to begun, copying, filled or lost."""
-    sealing: bool = False
-    given_up: bool = False
-    """Dropped; it keeps its memory until its last copy or seal has ended."""
-
-
-@attrs.define
-class Segment:
-    number: int
-    slot_bytes: int
-    draining: bool = False
-
-
-@attrs.define
-class Slot:
-    number: int
-    page: int
-    state: str
-    """writing, written or quarantined."""
-    failures: int = 0
+from tests.models.rows import Buffer, Instance, Lease, Operation, Read, Save, Segment, Session, Slot
 
 
 @attrs.define
@@ -256,7 +75,19 @@ class Books:
     settled: dict[str, int] = attrs.Factory(
         lambda: dict.fromkeys(("asked", "dram", "peer", "ssd", "miss"), 0)
     )
-    restored_generations: set[int] = attrs.Factory(set)
+    prepared_bytes: int = 0
+    restored_bytes: int = 0
+    unused_bytes: dict[Unused, int] = attrs.Factory(dict)
+    restored_wait_kib_us: int = 0
+    """Footprint in KiB x microseconds from landing to outcome, summed over pages."""
+    unused_wait_kib_us: int = 0
+    prepared_now: set[int] = attrs.Factory(set)
+    """Of the record under way: buffers that landed for a hint and are still to be told as prepared."""
+    restored_now: set[int] = attrs.Factory(set)
+    """Of the record under way: prepared buffers that a sync named, still to be told as restored."""
+
+    lines: dict[tuple[int, bool], dict[int, list[int]]] = attrs.Factory(dict)
+    """With charge = shared: (instance, hints) -> page -> operations in line for it; the first pays."""
 
     # --- questions that rules ask ---------------------------------------------------------------------
 
@@ -272,6 +103,12 @@ class Books:
     def live_operations(self) -> Iterator[Operation]:
         return (operation for operation in self.operations.values() if operation.end is None)
 
+    def live_demands(self) -> Iterator[Operation]:
+        return (operation for operation in self.live_operations() if not operation.warm)
+
+    def live_hints(self) -> Iterator[Operation]:
+        return (operation for operation in self.live_operations() if operation.warm)
+
     def waiting_operations(self) -> list[Operation]:
         """Those that wait for budget, in the order in which they asked."""
         waiting = [operation for operation in self.live_operations() if operation.waiting]
@@ -284,15 +121,33 @@ class Books:
             if number in self.operations and self.operations[number].wants(page)
         ]
 
-    def reserved_bytes(self, instance: int | None = None) -> int:
+    def demanded(self, read: Read) -> bool:
+        """Whether a demand is interested in it."""
+        return any(not operation.warm for operation in self.interested(read))
+
+    def awaits(self, operation: Operation) -> list[int]:
+        """Reads whose end it still waits for."""
+        return [
+            read.number
+            for read in self.reads.values()
+            for number, page in read.owners
+            if number == operation.number and operation.wants(page)
+        ]
+
+    def reserved_bytes(self, instance: int | None = None, *, warm: bool | None = None) -> int:
+        """What is charged now: in all or to an instance; for hints alone, for demands alone, or for both."""
         return sum(
             operation.charge_bytes
             for operation in self.operations.values()
-            if instance is None or operation.instance == instance
+            if (instance is None or operation.instance == instance)
+            and (warm is None or operation.warm == warm)
         )
 
-    def holders(self, buffer: int) -> list[str]:
-        """Everybody for whom the memory of a buffer must stay as it is, in words."""
+    def pending_bytes(self) -> int:
+        return sum(buffer.footprint_bytes for buffer in self.buffers.values() if buffer.prepared)
+
+    def owners(self, buffer: int) -> list[str]:
+        """Queries, leases and copies that have a buffer, in words. Devices are none."""
         found = [
             f"operation {operation.number}"
             for operation in self.live_operations()
@@ -303,6 +158,11 @@ class Books:
                 if lease.end is None:
                     found.append(f"lease {lease.number}")
                 found += [f"the copy of rank {rank} under lease {lease.number}" for rank in lease.copying]
+        return found
+
+    def holders(self, buffer: int) -> list[str]:
+        """Everybody for whom the memory of a buffer must stay as it is, in words."""
+        found = self.owners(buffer)
         found += [f"read {read.number}" for read in self.reads_in_flight() if read.buffer == buffer]
         found += [f"the copy of session {by}" for by, target in self.copies_in_flight if target == buffer]
         found += [f"the write of slot {slot}" for slot, by in self.writes_in_flight.items() if by == buffer]

@@ -3,8 +3,11 @@
 from orbitkv.events import facts
 from orbitkv.events.outcomes import LeaseEnd, Share
 from orbitkv.events.record import Record
-from tests.models.books import Books, Handler, Lease, Operation
-from tests.models.queries import settings
+from tests.models.books import Books, Handler
+from tests.models.budgets import settings
+from tests.models.cohort import named_by_sync
+from tests.models.rows import Lease, Operation
+from tests.models.sharing import paid_bytes
 from tests.models.story import require
 
 FINAL = {Share.SYNCED, Share.RELEASED, Share.LOST}
@@ -25,6 +28,8 @@ def lease_granted(books: Books, event: facts.LeaseGranted, record: Record) -> No
     right = sum(books.buffers[buffer].footprint_bytes for buffer in pages) + books.own_reads_bytes(
         event.operation
     )
+    if settings(books).charge_shared:
+        right = paid_bytes(books, operation)
     require(event.charge_bytes == right, "the charge shrinks to the actual bytes", event=event, right=right)
     require(event.charge_bytes <= operation.charge_bytes, "a lease is charged at most the operation's charge")
     deadline = record.at_ns + settings(books).lease_lifetime_ns
@@ -144,9 +149,7 @@ def gpu_synced(books: Books, event: facts.GpuSynced, record: Record) -> None:
     expired = lease.end == LeaseEnd.EXPIRED
     require(event.late or not expired, "a sync after its lease expired is told so", event=event)
     require(not event.late or lease.end is not None, "a sync in time is not late", event=event)
-    for first, last in event.ranges:
-        for buffer in lease.pages[first:last]:
-            books.restored_generations.add(books.buffers[buffer].generation)
+    named_by_sync(books, lease, event.ranges)
 
 
 def sync_failed(books: Books, event: facts.SyncFailed, record: Record) -> None:

@@ -10,7 +10,7 @@ import attrs
 
 from orbitkv.events import commands, facts
 from orbitkv.events.record import Record
-from tests.models import leases, pages, queries, reads, rules, saves, sessions, slots
+from tests.models import cohort, hints, leases, pages, queries, reads, rules, saves, sessions, sharing, slots
 from tests.models.accounts import ACCOUNTS
 from tests.models.books import Books, Handler
 from tests.models.story import BrokenRuleError, Story, require
@@ -37,6 +37,9 @@ HANDLERS: dict[type, Handler] = {
     **leases.HANDLERS,
     **saves.HANDLERS,
     **slots.HANDLERS,
+    **hints.HANDLERS,
+    **cohort.HANDLERS,
+    **sharing.HANDLERS,
     facts.ShutdownBegun: shutdown_begun,
     facts.IncarnationClosed: incarnation_closed,
 }
@@ -90,7 +93,7 @@ class Observer:
         for index, event in enumerate(record.events):
             books.event_index = index
             HANDLERS[type(event)](books, event, record)
-        for account in ACCOUNTS:
+        for account in (*ACCOUNTS, hints.account, cohort.account):
             account(books, record)
         slots.after(books, record)
 
@@ -106,7 +109,10 @@ def _file_away(books: Books) -> None:
     for lease in [lease for lease in books.leases.values() if lease.released]:
         books.past_leases.add(lease.number)
         del books.leases[lease.number]
-    for operation in [op for op in books.operations.values() if op.end is not None and not op.charge_bytes]:
+    over = [
+        op for op in books.operations.values() if op.end is not None and (op.charge_over or not op.granted)
+    ]
+    for operation in over:
         if operation.lease is None or operation.lease in books.past_leases:
             books.past_operations.add(operation.number)
             del books.operations[operation.number]

@@ -4,8 +4,9 @@ from orbitkv.events import commands, facts
 from orbitkv.events.ids import TRAILER_BYTES
 from orbitkv.events.outcomes import EvictionReason, PageClass, SaveDrop
 from orbitkv.events.record import Record
-from tests.models.books import Books, Buffer, Handler
+from tests.models.books import Books, Handler
 from tests.models.columns import numbers, wide_numbers
+from tests.models.rows import Buffer, Operation
 from tests.models.story import require
 
 
@@ -99,6 +100,7 @@ def buffers_freed(books: Books, event: facts.BuffersFreed, record: Record) -> No
         require(not holders, "nothing that is held is freed", buffer=number, holders=holders)
         require(not books.buffers[number].indexed, "nothing that lookups find is freed", buffer=number)
         require(number not in books.write_queue, "a freed buffer is not queued for the SSD", buffer=number)
+        require(not books.buffers[number].prepared, "a prepared page has its outcome first", buffer=number)
         del books.buffers[number]
 
 
@@ -160,16 +162,39 @@ def pages_evicted(books: Books, event: facts.PagesEvicted, record: Record) -> No
             holders = [holder for holder in holders if not holder.startswith("the write of slot")]
         require(not holders, "a held page is skipped by reclaim", buffer=number, holders=holders)
         require(buffer.page_class == event.page_class, "an eviction names the page's class", buffer=number)
+    hint = _hint_that_needs_room(books, record)
+    if hint is not None and event.reason != EvictionReason.CLEANUP:
+        wrong = [number for number in going if not _may_go_for(books, hint, books.buffers[number])]
+        require(not wrong, "a hint takes reclaimable pages only and never its own", buffers=wrong, hint=hint)
     if event.reason == EvictionReason.CAPACITY:
-        _evicted_in_order(books, going)
+        _evicted_in_order(books, going, hint)
     for number in going:
         buffer = books.buffers[number]
-        buffer.indexed = False
+        buffer.indexed, buffer.left = False, event.reason
         del books.resident[buffer.page]
 
 
-def _evicted_in_order(books: Books, going: list[int]) -> None:
-    """Reclaimable before retained, least recent first, among the pages of one size."""
+def _hint_that_needs_room(books: Books, record: Record) -> Operation | None:
+    """Whose reads the room is made for: the facts that follow tell. None where it is not for a hint's."""
+    for event in record.events[books.event_index :]:
+        match event:
+            case facts.ReadsSubmitted(reads=column) | facts.ReadsDropped(reads=column, no_room=True):
+                read = books.reads[numbers(column)[0]]
+                return None if books.demanded(read) else books.interested(read)[0]
+            case facts.SaveBegun() | facts.SavesDropped():
+                return None
+            case _:
+                pass
+    return None
+
+
+def _may_go_for(books: Books, hint: Operation, buffer: Buffer) -> bool:
+    own = {books.page_of_key.get(key) for asked, key in enumerate(hint.keys) if hint.spans(asked)}
+    return buffer.page_class == PageClass.RECLAIMABLE and buffer.page not in own
+
+
+def _evicted_in_order(books: Books, going: list[int], hint: Operation | None) -> None:
+    """Reclaimable before retained, least recent first, among the pages of one size that may go."""
     sizes = {books.buffers[number].slot_bytes for number in going}
     staying = [
         buffer
@@ -178,6 +203,7 @@ def _evicted_in_order(books: Books, going: list[int]) -> None:
         and buffer.indexed
         and buffer.slot_bytes in sizes
         and not books.holders(buffer.number)
+        and (hint is None or _may_go_for(books, hint, buffer))
     ]
     for number in going:
         gone = books.buffers[number]
@@ -204,10 +230,14 @@ def _goes_first(gone: Buffer, other: Buffer) -> bool:
 def allocation_failed(books: Books, event: facts.AllocationFailed, record: Record) -> None:
     require(event.requested_bytes > 0, "a failed allocation says what it wanted", event=event)
     footprint = _wanted_footprint(books, event, record)
+    hint = _hint_that_needs_room(books, record)
     spared = [
         buffer.number
         for buffer in books.buffers.values()
-        if buffer.indexed and buffer.footprint_bytes == footprint and not books.holders(buffer.number)
+        if buffer.indexed
+        and buffer.footprint_bytes == footprint
+        and not books.holders(buffer.number)
+        and (hint is None or _may_go_for(books, hint, buffer))
     ]
     require(not spared, "room is refused only when nothing is left to evict", event=event, spared=spared)
 

@@ -1,15 +1,15 @@
-"""Rules of demand operations: opening, waiting, the grant, cuts, decisions and the end."""
-
-from collections.abc import Sequence
+"""Rules of demand operations: opening, waiting, the grant, cuts, decisions and the end; and of charges."""
 
 from orbitkv.events import commands, facts
-from orbitkv.events.config import KernelConfig
-from orbitkv.events.ids import NONE_U32
 from orbitkv.events.outcomes import QueryEnd
 from orbitkv.events.record import Record
-from tests.models.books import Books, Handler, Instance, Operation
+from tests.models.books import Books, Handler
+from tests.models.budgets import ahead, budget_limit, cost, first_in_line, settings, within_budgets
 from tests.models.columns import numbers
+from tests.models.rows import Operation
+from tests.models.sharing import paid_bytes
 from tests.models.story import require
+from tests.models.wishes import in_a_tier, keys_of, may_ask, told_parts
 
 ANSWERED_WITHOUT_LEASE = {QueryEnd.BYPASSED, QueryEnd.MISSED, QueryEnd.EXPIRED}
 
@@ -17,14 +17,13 @@ ANSWERED_WITHOUT_LEASE = {QueryEnd.BYPASSED, QueryEnd.MISSED, QueryEnd.EXPIRED}
 def query_opened(books: Books, event: facts.QueryOpened, record: Record) -> None:
     config = settings(books)
     instance = books.instances[event.instance]
-    _may_ask(books, event)
+    opener, ticket = divmod(event.operation, 1 << 32)
+    require(opener == event.session, "an operation is (opener session << 32) | ticket", event=event)
+    may_ask(books, event.session, event.instance, ticket)
     parts = record.cause.parts if isinstance(record.cause, commands.SubmitQuery) else ()
     require(parts, "a query opens by SubmitQuery alone")
     sizes = [len(part.pages) // 4 for part in parts]
-    told = tuple(
-        (part.group, part.page_tokens, part.trailing, min(part.trailing, size) if part.trailing else size)
-        for part, size in zip(parts, sizes, strict=True)
-    )
+    told = told_parts(parts)
     require(event.parts == told, "a query opens with the parts of its command", event=event, right=told)
     require(event.asked_pages == sum(part[3] for part in told), "asked is what is needed of the pages named")
     charge = sum(instance.footprints[part[0]] * size for part, size in zip(told, sizes, strict=True))
@@ -34,8 +33,6 @@ def query_opened(books: Books, event: facts.QueryOpened, record: Record) -> None
     require(event.charge_bytes == charge, "a demand is charged footprint x hashes", event=event, right=charge)
     deadline = record.at_ns + config.demand_lifetime_ns
     require(event.deadline_ns == deadline, "a demand lives demand_lifetime_ns", event=event)
-    keys = _keys(books, instance, parts)
-    require(len(set(keys)) == len(keys), "repeated hashes are malformed", operation=event.operation)
     books.operations[event.operation] = Operation(
         number=event.operation,
         instance=event.instance,
@@ -51,7 +48,7 @@ def query_opened(books: Books, event: facts.QueryOpened, record: Record) -> None
         part_trailing=[part[2] for part in told],
         part_tokens=[part[1] for part in told],
         part_groups=[part[0] for part in told],
-        keys=keys,
+        keys=keys_of(books, instance, parts),
     )
     live = list(books.live_operations())
     mine = [operation for operation in live if operation.session == event.session]
@@ -59,35 +56,6 @@ def query_opened(books: Books, event: facts.QueryOpened, record: Record) -> None
     require(
         len(mine) <= config.operations_per_session_max, "operations_per_session_max holds", live=len(mine)
     )
-
-
-def settings(books: Books) -> KernelConfig:
-    assert books.config is not None, "the first record brings the configuration"
-    return books.config
-
-
-def _may_ask(books: Books, event: facts.QueryOpened) -> None:
-    session = books.sessions[event.session]
-    instance = books.instances[event.instance]
-    require(session.closed is None, "a closed session asks nothing", session=event.session)
-    require(session.instance == event.instance, "a session asks for its own instance", event=event)
-    require(instance.sealed and not instance.closed, "only a sealed instance is served", event=event)
-    require(not books.shutting_down, "nothing is admitted after shutdown began")
-    opener, ticket = divmod(event.operation, 1 << 32)
-    require(opener == event.session, "an operation is (opener session << 32) | ticket", event=event)
-    require(ticket > session.last_ticket, "tickets rise, so a retired operation never revives", event=event)
-    session.last_ticket = ticket
-
-
-def _keys(books: Books, instance: Instance, parts: Sequence[commands.QueryPart]) -> list[tuple[int, bytes]]:
-    keys: list[tuple[int, bytes]] = []
-    for part in parts:
-        raw = iter(part.unknown)
-        space = instance.spaces[part.group]
-        for page in numbers(part.pages):
-            keys.append((space, next(raw)) if page == NONE_U32 else books.pages[page])
-            require(keys[-1][0] == space, "a page is of the space of its group", page=page)
-    return keys
 
 
 def query_waiting(books: Books, event: facts.QueryWaiting, record: Record) -> None:
@@ -101,41 +69,11 @@ def query_waiting(books: Books, event: facts.QueryWaiting, record: Record) -> No
     require(event.limit_bytes == limit, "a wait names the limit it met", event=event, limit=limit)
     require(event.reserved_bytes == reserved, "reserved bytes are counted alike", event=event, right=reserved)
     require(
-        reserved + operation.asked_charge_bytes > limit or _ahead(books, operation),
+        reserved + cost(books, operation) > limit or ahead(books, operation),
         "a demand waits only when its budget is full or others wait before it",
         event=event,
     )
     operation.waiting = True
-
-
-def _ahead(books: Books, operation: Operation) -> bool:
-    """Somebody of its own instance waits already, or somebody whom nobody may pass."""
-    mine = [other for other in books.waiting_operations() if other.instance == operation.instance]
-    return bool(mine or first_in_line(books))
-
-
-def budget_limit(books: Books) -> int:
-    """The most that one demand may reserve at all."""
-    return min(settings(books).query_budget_bytes, settings(books).instance_query_budget_bytes)
-
-
-def first_in_line(books: Books) -> list[Operation]:
-    """Waiting demands that nobody may pass: an instance's own limit stops only that instance's demands."""
-    stopped: set[int] = set()
-    line = []
-    for operation in books.waiting_operations():
-        reserved = books.reserved_bytes(operation.instance) + operation.asked_charge_bytes
-        if reserved > settings(books).instance_query_budget_bytes:
-            stopped.add(operation.instance)
-        if operation.instance not in stopped:
-            line.append(operation)
-    return line
-
-
-def fits(books: Books, operation: Operation) -> bool:
-    """Whether the demand would fit the global budget now."""
-    total = books.reserved_bytes() + operation.asked_charge_bytes
-    return total <= settings(books).query_budget_bytes
 
 
 def query_granted(books: Books, event: facts.QueryGranted, record: Record) -> None:
@@ -146,11 +84,11 @@ def query_granted(books: Books, event: facts.QueryGranted, record: Record) -> No
     require(not passed, rule, granted=operation.number, still_waiting=passed)
     within = all(reach <= size for reach, size in zip(event.reach, operation.part_sizes, strict=True))
     require(within, "a grant reaches no further than the question", event=event)
+    right = cost(books, operation)
+    require(event.charge_bytes == right, "a grant reserves what it costs now", event=event, right=right)
     operation.granted, operation.waiting = True, False
     operation.charge_bytes = event.charge_bytes
     operation.reach = list(event.reach)
-    most = operation.asked_charge_bytes
-    require(event.charge_bytes <= most, "a grant reserves at most what was asked", event=event, asked=most)
     within_budgets(books)
     layout = operation.layout
     hits = numbers(event.buffers)
@@ -184,10 +122,6 @@ def _reach_is_what_the_tiers_hold(books: Books, operation: Operation) -> None:
     )
 
 
-def in_a_tier(books: Books, page: int) -> bool:
-    return page in books.resident or page in books.on_ssd or bool(books.reads_of_page(page))
-
-
 def _hits_are_owned(books: Books, operation: Operation) -> None:
     for asked in operation.layout:
         page = books.page_of_key[operation.keys[asked]]
@@ -199,19 +133,9 @@ def _hits_are_owned(books: Books, operation: Operation) -> None:
         )
 
 
-def within_budgets(books: Books) -> None:
-    config = settings(books)
-    total = books.reserved_bytes()
-    require(0 <= total <= config.query_budget_bytes, "the global query budget holds", reserved=total)
-    for number in books.instances:
-        mine = books.reserved_bytes(number)
-        holds = 0 <= mine <= config.instance_query_budget_bytes
-        require(holds, "an instance's query budget holds", instance=number, reserved=mine)
-
-
 def query_cut(books: Books, event: facts.QueryCut, record: Record) -> None:
     operation = books.operations[event.operation]
-    require(operation.granted and not operation.answered, "only a demand under way is cut", event=event)
+    require(operation.granted and not operation.answered, "only what is under way is cut", event=event)
     before, after = operation.reach, list(event.reach)
     shorter = all(new <= old for new, old in zip(after, before, strict=True)) and after != before
     require(shorter, "a cut shortens a demand", event=event, before=before)
@@ -240,17 +164,22 @@ def reservation_shrunk(books: Books, event: facts.ReservationShrunk, record: Rec
     was = operation.charge_bytes
     require(not operation.charge_over, "a charge that is over stays over", event=event)
     require(0 <= event.charge_bytes < was, "a charge only shrinks", event=event, was=was)
+    if settings(books).charge_shared:
+        right = paid_bytes(books, operation)
+        require(event.charge_bytes == right, "the first in line pays", event=event, right=right)
     operation.charge_bytes = event.charge_bytes
 
 
 def reservation_ended(books: Books, event: facts.ReservationEnded, record: Record) -> None:
     operation = books.operations[event.operation]
     require(operation.granted and not operation.charge_over, "a charge ends once", event=event)
+    require(not operation.claims, "a charge ends after its claims", event=event)
     operation.charge_bytes, operation.charge_over = 0, True
 
 
 def query_ended(books: Books, event: facts.QueryEnded, record: Record) -> None:
     operation = books.operations[event.operation]
+    require(not operation.warm, "a hint is no query", event=event)
     require(operation.end is None, "an operation ends once", event=event, before=operation.end)
     operation.end = event.end
     operation.waiting = False

@@ -3,15 +3,18 @@
 from orbitkv.events import commands, facts
 from orbitkv.events.outcomes import Origin, PageClass, ReadOutcome
 from orbitkv.events.record import Record
-from tests.models.books import Books, Handler, Read
+from tests.models.books import Books, Handler
+from tests.models.cohort import landed
 from tests.models.columns import numbers
+from tests.models.rows import Read
 from tests.models.story import require
 
 
 def reads_queued(books: Books, event: facts.ReadsQueued, record: Record) -> None:
     operation = books.operations[event.operation]
     layout = operation.layout
-    require(event.origin == Origin.DEMAND, "a demand's reads have its origin", event=event)
+    origin = Origin.WARM if operation.warm else Origin.DEMAND
+    require(event.origin == origin, "a read is queued with the origin of who wants it", event=event)
     for index, page in enumerate(numbers(event.pages)):
         number = event.read + index
         asked = layout[numbers(event.positions)[index]]
@@ -53,8 +56,14 @@ def reads_submitted(books: Books, event: facts.ReadsSubmitted, record: Record) -
         require(books.on_ssd.get(read.page) == slot, "a read is from where the page is found", slot=slot)
         interested = books.interested(read)
         require(interested, "a read nobody wants is not submitted", read=number)
-        require(event.origin == read.origin, "an origin is fixed at submission", read=number)
-        read.submitter = interested[0].number
+        origin = Origin.WARM if interested[0].warm else Origin.DEMAND
+        rule = "the earliest owner that is still interested gives a read its origin, at submission"
+        require(event.origin == origin, rule, read=number, said=event.origin)
+        demanded = books.demanded(read)
+        require(event.foreground == demanded, "a read that a demand waits for is foreground", read=number)
+        first = [other.number for other in books.reads_queued() if books.demanded(other)]
+        require(demanded or not first, "unsubmitted warm reads yield to demand", read=number, before=first)
+        read.submitter, read.origin, read.foreground = interested[0].number, origin, demanded
         read.submitted, read.buffer, read.slot = True, buffer, slot
 
 
@@ -95,13 +104,15 @@ def reads_landed(books: Books, event: facts.ReadsLanded, record: Record) -> None
         require(reported.get(number) == ReadOutcome.WHOLE, "only a whole read lands", read=number)
         read = books.reads[number]
         assert read.buffer is not None
-        interested = books.interested(read)
+        demanded = books.demanded(read)
         for owner, asked in read.owners:
-            if owner in books.operations and books.operations[owner].wants(asked):
+            operation = books.operations.get(owner)
+            if operation is not None and operation.wants(asked) and not operation.warm:
                 books.operations[owner].owned[asked] = read.buffer
                 books.operations[owner].from_ssd.add(asked)
         books.buffers[read.buffer].verified = True
-        _class_at_landing(read, bool(interested), record)
+        _class_at_landing(read, demanded, record)
+        landed(books, read)
         _forget(books, number)
 
 

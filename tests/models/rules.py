@@ -3,12 +3,16 @@
 from collections.abc import Callable
 
 from orbitkv.events import commands
-from orbitkv.events.outcomes import Origin, Share
+from orbitkv.events.outcomes import Share
 from orbitkv.events.record import Record
-from tests.models.books import Books, Operation
+from tests.models.books import Books
+from tests.models.budgets import first_in_line, fits, settings, within_budgets
+from tests.models.cohort import pending_pages_have_an_owner
+from tests.models.hints import hints_are_on_their_way
 from tests.models.pages import no_superblock_was_left
-from tests.models.queries import first_in_line, fits, within_budgets
+from tests.models.rows import Operation
 from tests.models.saves import missing_slices
+from tests.models.sharing import claims_are_right
 from tests.models.story import require
 
 
@@ -23,8 +27,10 @@ def every_page_number_is_wanted(books: Books, record: Record) -> None:
     used.update(buffer.page for buffer in books.buffers.values())
     used.update(slot.page for slot in books.slots.values())
     used.update(read.page for read in books.reads.values())
-    for operation in books.live_operations():
+    for operation in books.live_demands():
         used.update(books.page_of_key[key] for key in operation.keys if key in books.page_of_key)
+    for operation in books.operations.values():
+        used.update(operation.claims)
     idle = set(books.pages) - used
     require(not idle, "a page that is in no tier and that nobody refers to is unbound", pages=sorted(idle))
 
@@ -53,7 +59,13 @@ def _charge_is_right(books: Books, operation: Operation) -> None:
         operation=operation,
         needed=needed,
     )
-    if operation.answered:
+    if settings(books).charge_shared:
+        claims_are_right(books, operation)
+    elif operation.warm and operation.end is None:
+        right = operation.asked_charge_bytes
+        rule = "a hint's charge lasts until its reads have ended"
+        require(said == right, rule, operation=operation.number, said=said, right=right)
+    elif operation.answered:
         rule = "an answered operation is charged for its lease and its own submitted reads"
         require(said == needed, rule, operation=operation.number, said=said, right=needed)
     else:
@@ -70,7 +82,7 @@ def the_first_waiting_demand_does_not_fit(books: Books, record: Record) -> None:
 
 
 def every_demand_is_on_its_way(books: Books, record: Record) -> None:
-    for operation in books.live_operations():
+    for operation in books.live_demands():
         if operation.lease is not None:
             continue
         require(
@@ -98,7 +110,7 @@ def _is_being_read(books: Books, operation: Operation) -> None:
 
 def one_live_operation_per_request(books: Books, record: Record) -> None:
     seen: dict[tuple[int, str, int], int] = {}
-    for operation in books.live_operations():
+    for operation in books.live_demands():
         name = (operation.instance, operation.request, operation.attempt)
         require(
             name not in seen,
@@ -122,16 +134,16 @@ def queued_reads_are_wanted_and_move(books: Books, record: Record) -> None:
 def bytes_in_flight_are_bounded(books: Books, record: Record) -> None:
     """One image larger than a bound still moves, alone."""
     assert books.config is not None
-    demand: list[int] = []
+    foreground: list[int] = []
     rest = [books.buffers[buffer].image_bytes for buffer in books.writes_in_flight.values()]
     for read in books.reads_in_flight():
         assert read.buffer is not None
-        (demand if read.origin == Origin.DEMAND else rest).append(books.buffers[read.buffer].image_bytes)
+        (foreground if read.foreground else rest).append(books.buffers[read.buffer].image_bytes)
     most = books.config.ssd_inflight_bytes_max
     background = most - books.config.ssd_foreground_reserved_bytes
-    total = sum(demand) + sum(rest)
+    total = sum(foreground) + sum(rest)
     require(
-        total <= most or len(demand) + len(rest) == 1,
+        total <= most or len(foreground) + len(rest) == 1,
         "ssd_inflight_bytes_max holds",
         bytes=total,
         writes=books.writes_in_flight,
@@ -256,6 +268,8 @@ BETWEEN_RECORDS: tuple[Callable[[Books, Record], None], ...] = (
     a_sweep_leaves_nothing_overdue,
     empty_instances_are_closed,
     drop_dram_leaves_only_held_pages,
+    hints_are_on_their_way,
+    pending_pages_have_an_owner,
     no_superblock_was_left,
 )
 
@@ -266,6 +280,7 @@ def nothing_is_left(books: Books) -> None:
     require(not list(books.live_operations()), "no operation is left", left=list(books.live_operations()))
     left = [lease.number for lease in books.leases.values() if not lease.released]
     require(not left, "no lease or copy is left", leases=left)
+    require(not any(books.lines.values()), "nobody stands in line", lines=books.lines)
     require(not books.reads, "no read is left", reads=list(books.reads))
     require(
         not books.writes_in_flight and not books.write_queue, "no write is left", slots=books.writes_in_flight

@@ -3,8 +3,9 @@
 from orbitkv.events import commands, facts
 from orbitkv.events.outcomes import CopyOutcome, SaveDrop
 from orbitkv.events.record import Record
-from tests.models.books import Books, Handler, Save
+from tests.models.books import Books, Handler
 from tests.models.columns import numbers
+from tests.models.rows import Save
 from tests.models.story import require
 
 WITHOUT_BUFFERS = {SaveDrop.RESIDENT, SaveDrop.IN_PROGRESS, SaveDrop.NO_ROOM, SaveDrop.NO_CREDIT}

@@ -4,7 +4,8 @@ from orbitkv.events import commands, facts
 from orbitkv.events.geometry import padded_bytes
 from orbitkv.events.ids import SCHEDULER_RANK
 from orbitkv.events.record import Record
-from tests.models.books import Books, Handler, Instance, Session
+from tests.models.books import Books, Handler
+from tests.models.rows import Instance, Session
 from tests.models.story import require
 
 

@@ -3,8 +3,9 @@
 from orbitkv.events import commands, facts
 from orbitkv.events.outcomes import ReadOutcome, SlotEnd, WriteDrop, WriteOutcome
 from orbitkv.events.record import Record
-from tests.models.books import Books, Handler, Segment, Slot
+from tests.models.books import Books, Handler
 from tests.models.columns import numbers
+from tests.models.rows import Segment, Slot
 from tests.models.story import require
 
 
