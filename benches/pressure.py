@@ -9,6 +9,7 @@ pair. Throughput counts the drain after admission. A window's restored / prepare
 pages prepared before it are pending at its start; then it is marked.
 """
 
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -47,6 +48,8 @@ def main(
     except Unfit as error:
         give_up(f"--pool cannot be {pool!r}", str(error.why), str(error.remedy))
     shape.check()
+    # As Ctrl-C: on the way out everything that was started is ended, and the page file removed.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     place = directory or Path(tempfile.gettempdir())
     found: dict[str, Pairs] = {}
     engine = ""

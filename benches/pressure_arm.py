@@ -81,6 +81,10 @@ def run_arm(
             feed, window = run_program(_serve, shape, case, warmup, seed, admission_s, places)
         except trio.TooSlowError:
             raise WrongWindow(f"it had not ended {LONGEST_S:.0f} s after its admission") from None
+        except BaseExceptionGroup as group:
+            if group.subgroup(KeyboardInterrupt) is None:
+                raise
+            raise KeyboardInterrupt from None
         assert feed.report is not None
         report = feed.report
         if report.byte_mismatches:

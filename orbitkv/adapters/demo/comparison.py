@@ -43,7 +43,9 @@ async def compare(plan: DemoPlan, screen: Screen) -> Comparison:
         for arm in order_of(pair):
             out = plan.options.out / f"pair-{pair + 1}-{arm}"
             name = f"pair {pair + 1} of {plan.options.pairs}, warm-up {arm}"
-            runs[arm].append(await run_arm(plan.arm(warmup=arm == ON, out=out), screen, name))
+            summary = await run_arm(plan.arm(warmup=arm == ON, out=out), screen, name)
+            screen.say(f"{name}: {summary.requests_per_s:.1f} requests/s, p95 {summary.ttft_ms.p95:.1f} ms")
+            runs[arm].append(summary)
     comparison = compared(runs, medium(plan.options.out))
     _write(comparison, plan.options.out / "compare.json")
     return comparison
