@@ -205,6 +205,10 @@ def settled_though_cancelled(story: Story) -> int:
     return story.add(record.seq, facts.DecisionSettled(ended.operation, asked, 0, 0, 0, asked))
 
 
+def settled_for_nobody(story: Story) -> int:
+    return story.add(50, facts.DecisionSettled(77 << 32 | 1, 1, 1, 0, 0, 0))
+
+
 def never_opened(story: Story) -> int:
     record, settled = _settled(story, lambda event: event.dram > 0)
     opening, opened = story.first(facts.QueryOpened, lambda event: event.operation == settled.operation)
@@ -278,7 +282,11 @@ LIES: dict[Lie, tuple[str, str]] = {
     settled_twice: ("decision_ledger", "is settled again"),
     answered_and_not_settled: ("decision_ledger", ") and not settled"),
     settled_though_cancelled: ("decision_ledger", "is settled by a record that does not answer it"),
-    never_opened: ("decision_ledger", "was never opened"),
+    settled_for_nobody: (
+        "decision_ledger",
+        "demand 77.1 (opened elsewhere) is settled, and was never opened",
+    ),
+    never_opened: ("decision_ledger", "is settled, and was never opened"),
     a_hit_on_what_no_lookup_finds: ("decision_ledger", "for a DRAM hit, no lookup finds it"),
     a_cut_forgotten: ("decision_ledger", "settles dram"),
     a_lookup_that_does_not_add_up: ("decision_ledger", "pages, asked were"),

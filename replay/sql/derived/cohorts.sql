@@ -10,9 +10,12 @@ CREATE TABLE cohorts AS
 WITH
 told AS (
     SELECT stretch, generation,
-        min(seq) FILTER (what = 'prepared') AS prepared_seq, min(fact) FILTER (what = 'prepared') AS prepared_fact,
-        min(seq) FILTER (what = 'restored') AS restored_seq, min(fact) FILTER (what = 'restored') AS restored_fact,
-        min(seq) FILTER (what = 'unused') AS unused_seq, min(fact) FILTER (what = 'unused') AS unused_fact,
+        min(seq) FILTER (what = 'prepared') AS prepared_seq,
+        min(fact) FILTER (what = 'prepared') AS prepared_fact,
+        min(seq) FILTER (what = 'restored') AS restored_seq,
+        min(fact) FILTER (what = 'restored') AS restored_fact,
+        min(seq) FILTER (what = 'unused') AS unused_seq,
+        min(fact) FILTER (what = 'unused') AS unused_fact,
         arg_min(cause, fact) FILTER (what = 'unused') AS unused_cause
     FROM generation_facts WHERE generation IS NOT NULL GROUP BY ALL
     HAVING prepared_seq IS NOT NULL

@@ -5,8 +5,10 @@
 CREATE TABLE generations AS
 WITH life AS (
     SELECT stretch, generation,
-        min(fact) FILTER (what = 'inserted') AS inserted_fact, min(seq) FILTER (what = 'inserted') AS inserted_seq,
-        min(fact) FILTER (what = 'evicted') AS evicted_fact, min(seq) FILTER (what = 'evicted') AS evicted_seq,
+        min(fact) FILTER (what = 'inserted') AS inserted_fact,
+        min(seq) FILTER (what = 'inserted') AS inserted_seq,
+        min(fact) FILTER (what = 'evicted') AS evicted_fact,
+        min(seq) FILTER (what = 'evicted') AS evicted_seq,
         arg_min(cause, fact) FILTER (what = 'evicted') AS evicted_for
     FROM generation_facts WHERE what IN ('inserted', 'evicted') GROUP BY ALL
 )

@@ -1,5 +1,6 @@
 -- operations: one row for each demand and each hint, from its opening to its end.
 --
+-- name        as in the timeline: session and ticket of its opener
 -- opened_*    null: it was opened before this stretch of the log begins
 -- known       its story can be told from the log alone
 -- lease       the operation was answered with hits; the lease took over its pages
@@ -14,6 +15,8 @@ opened AS (
 seen AS (
     SELECT stretch, operation, kind FROM opened
     UNION SELECT stretch, operation, 'demand' FROM queries_granted
+    UNION SELECT stretch, operation, 'demand' FROM decisions_settled
+    UNION SELECT stretch, operation, 'demand' FROM leases_granted
     UNION SELECT stretch, operation, 'demand' FROM queries_ended
     UNION SELECT stretch, operation, 'warm' FROM hints_ended
 ),
@@ -37,6 +40,7 @@ ends AS (
 )
 SELECT
     seen.stretch, seen.operation, seen.kind,
+    format('{}.{}', seen.operation >> 32, seen.operation & 4294967295) AS name,
     openings.request, openings.asked_pages, openings.opened_fact, openings.opened_seq,
     stretches.whole OR openings.opened_fact IS NOT NULL AS known,
     leases.lease, leases.leased_fact, leases.leased_seq,
@@ -46,6 +50,8 @@ SELECT
 FROM seen
 JOIN stretches USING (stretch)
 LEFT JOIN openings USING (stretch, operation, kind)
-LEFT JOIN leases ON seen.kind = 'demand' AND leases.stretch = seen.stretch AND leases.operation = seen.operation
+LEFT JOIN leases
+    ON leases.stretch = seen.stretch AND leases.operation = seen.operation AND seen.kind = 'demand'
 LEFT JOIN releases ON releases.stretch = seen.stretch AND releases.lease = leases.lease
-LEFT JOIN ends ON ends.stretch = seen.stretch AND ends.operation = seen.operation AND ends.kind = seen.kind;
+LEFT JOIN ends
+    ON ends.stretch = seen.stretch AND ends.operation = seen.operation AND ends.kind = seen.kind;

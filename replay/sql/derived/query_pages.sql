@@ -1,11 +1,13 @@
 -- query_pages: one row for each page that a demand goes on with after its grant, or that a hint has read.
 --
--- position         as its facts count: through the parts in order, in a trailing part only the needed pages
+-- fact, seq        where the operation took it: a grant, or the queueing or joining of a read
+-- position         as those facts count: through the parts in order, of a trailing part only the needed pages
 -- page_index       the page's place among all pages of its part
--- tier             where the page comes from
+-- tier             where the page comes from: dram, or ssd
+-- had_*            the demand's DRAM hit was granted, or its read has landed; null: never
 -- let_go_*         from here on the operation does not want or own it: a cut, its lease's release, its end
--- held_*           from here on a demand owns the page's generation; null: it never did
--- lease_position   its place among the pages of the lease, which a cut makes count anew
+-- held             it owned the page's generation from had_* to let_go_*; hints own none
+-- lease_position   its place among the pages of the lease, where a cut makes the counting begin anew
 CREATE TABLE query_pages AS
 WITH
 hint_reaches AS (
@@ -27,7 +29,8 @@ bounds AS (
 ),
 windows AS (
     SELECT *,
-        sum(reach - low) OVER (PARTITION BY stretch, operation, fact ORDER BY part) - (reach - low) AS first_position,
+        sum(reach - low) OVER (PARTITION BY stretch, operation, fact ORDER BY part) - (reach - low)
+            AS first_position,
         rank() OVER (PARTITION BY stretch, operation ORDER BY fact) = 1 AS is_first,
         rank() OVER (PARTITION BY stretch, operation ORDER BY fact DESC) = 1 AS is_last
     FROM bounds

@@ -24,7 +24,10 @@ sums AS (
 ),
 causes AS (
     SELECT incarnation, map_from_entries(list((cause, bytes) ORDER BY cause)) AS unused_bytes_by_cause
-    FROM (SELECT incarnation, cause, sum(footprint_bytes) AS bytes FROM booked WHERE what = 'unused' GROUP BY ALL)
+    FROM (
+        SELECT incarnation, cause, sum(footprint_bytes) AS bytes
+        FROM booked WHERE what = 'unused' GROUP BY ALL
+    )
     GROUP BY incarnation
 ),
 open AS (
