@@ -1,7 +1,7 @@
 """Invariants in full: every total recomputed from the tables. AssertionError names the first that fails.
 
-`apply` asserts what it can see of one fact; this looks at everything, so it costs O(state). Run every
-k records, at idle, at a segment's end, and after every record in tests.
+`apply` asserts what it can see of one fact; this looks at everything, so it costs O(state). The manager
+runs it once in some thousand records, tests after every one.
 """
 
 import numpy as np

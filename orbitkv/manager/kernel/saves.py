@@ -215,17 +215,18 @@ def complete_copies(turn: Turn, command: CompleteCopies) -> None:
         raise Refuse(Refusal.MALFORMED, "the columns of a completion must have equal lengths")
     filled: list[int] = []
     lost: list[int] = []
-    stale = 0
+    seen: set[int] = set()
     for buffer, outcome in zip(buffers, command.outcomes, strict=True):
         save = state.saves.get(buffer)
-        if save is None or command.rank not in save.copying or buffer in filled or buffer in lost:
-            stale += 1
-        elif outcome == CopyOutcome.COPIED and not save.given_up:
+        if save is None or command.rank not in save.copying or buffer in seen:
+            continue
+        seen.add(buffer)
+        if outcome == CopyOutcome.COPIED and not save.given_up:
             filled.append(buffer)
         else:
             lost.append(buffer)
-    if stale:
-        turn.emit(StaleCompletion("copy", stale))
+    if len(seen) < len(buffers):
+        turn.emit(StaleCompletion("copy", len(buffers) - len(seen)))
     if filled:
         turn.emit(SlicesFilled(command.session, command.rank, pack(filled), command.elapsed_us))
     if lost:

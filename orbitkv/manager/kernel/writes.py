@@ -150,29 +150,30 @@ def complete_writes(turn: Turn, command: CompleteWrites) -> None:
     if not len(slots) == len(command.outcomes) == len(elapsed):
         raise Refuse(Refusal.MALFORMED, "the columns of a completion must have equal lengths")
     written: list[int] = []
-    failed: list[tuple[int, int]] = []
-    written_us = stale = 0
+    failed: dict[int, int] = {}
+    seen: set[int] = set()
+    written_us = 0
     for slot, outcome, micros in zip(slots, command.outcomes, elapsed, strict=True):
-        if slot not in state.writing or slot in written or slot in [s for s, _ in failed]:
-            stale += 1
-        elif outcome == WriteOutcome.WRITTEN:
+        if slot not in state.writing or slot in seen:
+            continue
+        seen.add(slot)
+        if outcome == WriteOutcome.WRITTEN:
             written.append(slot)
             written_us += micros
         else:
-            failed.append((slot, outcome))
-    if stale:
-        turn.emit(StaleCompletion("write", stale))
-    ended = [state.writing[slot] for slot in written + [slot for slot, _ in failed]]
+            failed[slot] = outcome
+    if len(seen) < len(slots):
+        turn.emit(StaleCompletion("write", len(slots) - len(seen)))
+    ended = [state.writing[slot] for slot in (*written, *failed)]
     if written:
         turn.emit(SlotsWritten(pack(written), written_us))
         dropped = [slot for slot in written if state.slots.segment_of(slot).draining]
         _free(turn, dropped, SlotEnd.RECLAIMED)
     if failed:
-        gone = [slot for slot, _ in failed]
-        buffers = [state.writing[slot] for slot in gone]
-        turn.emit(WritesFailed(pack(gone), bytes(outcome for _, outcome in failed)))
+        buffers = [state.writing[slot] for slot in failed]
+        turn.emit(WritesFailed(pack(failed), bytes(failed.values())))
         _drop(turn, buffers, WriteDrop.FAILED)
-        _free(turn, gone, SlotEnd.WRITE_FAILED)
+        _free(turn, list(failed), SlotEnd.WRITE_FAILED)
     if ended:
         turn.released.append(np.array(ended, np.int64))
     turn.writes_wanted = turn.reads_wanted = True
