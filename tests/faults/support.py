@@ -137,10 +137,16 @@ def forget_dram(place: Place) -> int:
         operator.close()
 
 
+def everything_is_written(place: Place) -> bool:
+    """Nothing that was saved is still on its way to the SSD, for better or worse."""
+    counts = held(place)
+    return counts["saves"] == counts["writes"] == counts["queued_writes"] == 0
+
+
 def only_on_ssd(place: Place, pages: int) -> None:
     """Wait until so many pages have been written, then take all out of DRAM."""
     until(lambda: place.pages_on_ssd() >= pages)
-    until(lambda: place.status()["outstanding"]["writes"] == 0)
+    until(lambda: everything_is_written(place))
     assert forget_dram(place) >= pages
 
 

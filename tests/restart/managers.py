@@ -66,11 +66,11 @@ class Place:
 
     @property
     def log(self) -> Path:
-        return self.path / "log"
+        return self.path / self.settings.get("log-path", "log")
 
     @property
     def ssd(self) -> Path:
-        return self.path / "ssd"
+        return self.path / self.settings.get("ssd-path", "ssd")
 
     def command(self, **changed: str) -> list[str]:
         settings = {
