@@ -27,7 +27,7 @@ from orbitkv.manager.kernel.answering import settle_reservation
 from orbitkv.manager.kernel.columns import NONE, Ints, pack
 from orbitkv.manager.kernel.interest import drop_unwanted
 from orbitkv.manager.kernel.lookups import checked_parts, registered
-from orbitkv.manager.kernel.presence import reached
+from orbitkv.manager.kernel.presence import Reached, reached
 from orbitkv.manager.kernel.sharing import claim, marginal_bytes
 from orbitkv.manager.kernel.state import Instance, Operation, Part, State
 from orbitkv.manager.kernel.turn import Refuse, Turn
@@ -49,26 +49,12 @@ def warm_prefix(turn: Turn, command: WarmPrefix) -> None:
             f"ticket {command.ticket} is not above {session.ticket_high}, the last one of this session",
         )
     there = reached(state, parts)
-    pages, buffers, reading = there.pages, there.buffers, there.reading
-    dram = int((buffers >= 0).sum())
     asked = sum(part.asked for part in parts)
-    turn.emit(
-        WarmProbed(
-            session.instance,
-            command.request,
-            command.attempt,
-            asked,
-            dram,
-            0,
-            len(pages) - dram,
-            asked - len(pages),
-        )
-    )
+    absent = _probe(turn, command, session.instance, asked, there)
     if predecessor is not None:
         end_hint(turn, predecessor, HintEnd.REVISED)
         settle_reservation(turn, predecessor)  # else its unsubmitted pages would stand in its successor's way
-        reading = state.pages.read[pages] if len(pages) else reading
-    if dram == len(pages):
+    if not len(absent):
         turn.emit(
             HintNotNeeded(
                 command.session, session.instance, command.ticket, command.request, command.attempt, asked
@@ -84,12 +70,37 @@ def warm_prefix(turn: Turn, command: WarmPrefix) -> None:
     number = command.session << 32 | command.ticket
     if state.config.charge_shared:
         claim(turn, number, instance, parts)
-    absent = np.flatnonzero((buffers < 0) & (reading < 0))
-    shared = np.flatnonzero((buffers < 0) & (reading >= 0))
+    _queue_reads(turn, number, there.pages, absent)
+
+
+def _probe(turn: Turn, command: WarmPrefix, instance: int, asked: int, there: Reached) -> Ints:
+    """Put on record what the lookup saw. Positions of the pages that are not in DRAM."""
+    absent = np.flatnonzero(there.buffers < 0)
+    needed = len(there.pages)
+    turn.emit(
+        WarmProbed(
+            instance,
+            command.request,
+            command.attempt,
+            asked,
+            needed - len(absent),
+            0,
+            len(absent),
+            asked - needed,
+        )
+    )
+    return absent
+
+
+def _queue_reads(turn: Turn, number: int, pages: Ints, absent: Ints) -> None:
+    """Join the reads that run for some of the `absent` positions, queue reads for the others."""
+    reading = turn.state.pages.read[pages[absent]]
+    shared, missing = absent[reading >= 0], absent[reading < 0]
     if len(shared):
-        turn.emit(ReadsJoined(number, pack(reading[shared]), pack(shared)))
-    if len(absent):
-        turn.emit(ReadsQueued(number, state.read_next, pack(pages[absent]), pack(absent), Origin.WARM))
+        turn.emit(ReadsJoined(number, pack(reading[reading >= 0]), pack(shared)))
+    if len(missing):
+        read = turn.state.read_next
+        turn.emit(ReadsQueued(number, read, pack(pages[missing]), pack(missing), Origin.WARM))
         turn.reads_wanted = True
 
 
