@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -17,21 +16,8 @@ from replay.tables import Number, Table
 _PLACE = ("stretch", "seq", "fact")
 _U32_BYTES = 4
 
-_Array: TypeAlias = npt.NDArray[Any]
-
-
-@attrs.frozen
-class Places:
-    """Where the facts of a batch stand: arrays with one entry for each of its records."""
-
-    stretches: _Array
-    seqs: _Array
-    last_facts: _Array
-    """Number of the record's last fact; where it has none, that of a record before."""
-
-    def of(self, facts: _Array) -> dict[str, _Array]:
-        record = np.searchsorted(self.last_facts, facts)
-        return {"stretch": self.stretches[record], "seq": self.seqs[record], "fact": facts}
+Rows: TypeAlias = dict[str, npt.NDArray[Any]]
+"""Columns of equal length by name. `stretch`, `seq` and `fact` are the place of a row."""
 
 
 class Misshapen(ValueError):
@@ -47,40 +33,41 @@ class Sink:
         connection.execute(f"CREATE TABLE {table.name} ({', '.join(_columns(table))})")
         self._insert = f"INSERT INTO {table.name} SELECT {', '.join(_selected(table))} FROM batch"
 
-    def fill(self, places: Places, facts: Sequence[int], events: Sequence[Any]) -> dict[int, str]:
-        """Insert the rows of these events, whose numbers are `facts`. Gives those left out, and why."""
+    def fill(self, places: Rows, events: Sequence[Any]) -> dict[int, str]:
+        """Insert the rows of these events, which stand at `places`. Gives the facts left out, and why."""
+        if not events:
+            return {}
         items = events
-        numbers = np.array(facts, np.int64)
         if self._table.split is not None:
             parts = [list(self._table.split(event)) for event in events]
             items = [item for part in parts for item in part]
-            numbers = np.repeat(numbers, [len(part) for part in parts])
+            places = _repeated(places, [len(part) for part in parts])
         misshapen: dict[int, str] = {}
         try:
-            batch = self._batch(places.of(numbers), items)
+            batch = self._batch(places, items)
         except Misshapen:
-            misshapen = self._misshapen(places, numbers, items)
-            kept = [index for index, number in enumerate(numbers.tolist()) if number not in misshapen]
-            batch = self._batch(places.of(numbers[kept]), [items[index] for index in kept])
+            misshapen = self._misshapen(places, items)
+            kept = np.flatnonzero(~np.isin(places["fact"], list(misshapen)))
+            batch = self._batch(_picked(places, kept), [items[index] for index in kept.tolist()])
         if len(batch["fact"]):
             self._connection.register("batch", batch)
             self._connection.execute(self._insert)
             self._connection.unregister("batch")
         return misshapen
 
-    def _misshapen(self, places: Places, numbers: _Array, items: Sequence[Any]) -> dict[int, str]:
+    def _misshapen(self, places: Rows, items: Sequence[Any]) -> dict[int, str]:
         """One item at a time: slow, and only for batches that hold such a fact."""
         found = {}
         for index, item in enumerate(items):
             try:
-                self._batch(places.of(numbers[index : index + 1]), [item])
+                self._batch(_picked(places, np.array([index])), [item])
             except Misshapen as error:
-                found[int(numbers[index])] = str(error)
+                found[int(places["fact"][index])] = str(error)
         return found
 
-    def _batch(self, rows: dict[str, _Array], items: Sequence[Any]) -> dict[str, _Array]:
-        """The items' columns beside `rows`. Raises Misshapen if one of them cannot stand in the table."""
-        table = self._table
+    def _batch(self, places: Rows, items: Sequence[Any]) -> Rows:
+        """The items' columns beside their places. Raises Misshapen if one cannot stand in the table."""
+        table, rows = self._table, dict(places)
         for number in table.numbers:
             try:
                 rows[number.name] = np.fromiter(map(number.of, items), np.int64, len(items))
@@ -90,21 +77,28 @@ class Sink:
             rows[text] = np.array(list(map(attrgetter(text), items)), dtype=object)
         return self._unpacked(rows, items) if table.packed else rows
 
-    def _unpacked(self, rows: dict[str, _Array], items: Sequence[Any]) -> dict[str, _Array]:
+    def _unpacked(self, rows: Rows, items: Sequence[Any]) -> Rows:
         """One row for each value of the packed columns: the rest is repeated, or runs on."""
-        columns = {
-            name: [getattr(item, attribute) for item in items] for name, attribute in self._table.packed
-        }
+        packed = self._table.packed
+        columns = {name: list(map(attrgetter(attribute), items)) for name, attribute in packed}
         sizes = [np.fromiter(map(len, column), np.int64, len(items)) for column in columns.values()]
         if any((size != sizes[0]).any() for size in sizes) or (sizes[0] % _U32_BYTES).any():
             raise Misshapen(f"the columns of {self._table.fact.__name__} do not fit each other")
         counts = sizes[0] // _U32_BYTES
-        rows = {name: np.repeat(values, counts) for name, values in rows.items()}
+        rows = _repeated(rows, counts)
         counted = [number.name for number in self._table.numbers if number.counted]
         if counted:
             nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             rows |= {name: rows[name] + nth for name in counted}
         return rows | {name: np.frombuffer(b"".join(column), "<u4") for name, column in columns.items()}
+
+
+def _repeated(rows: Rows, counts: list[int] | npt.NDArray[np.int64]) -> Rows:
+    return {name: np.repeat(values, counts) for name, values in rows.items()}
+
+
+def _picked(rows: Rows, kept: npt.NDArray[Any]) -> Rows:
+    return {name: values[kept] for name, values in rows.items()}
 
 
 def word_types(tables: Iterable[Table]) -> list[str]:

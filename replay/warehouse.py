@@ -6,6 +6,7 @@ keeps one batch of facts in memory; DuckDB puts on disk what exceeds its own sha
 """
 
 import tempfile
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -20,7 +21,7 @@ from orbitkv.events.facts import Event
 from orbitkv.events.frame import LogError, SegmentHeader
 from orbitkv.events.record import Record
 from replay.log import Log, LogFrame, LogSegment, Trouble
-from replay.sinks import Places, Sink, word_types
+from replay.sinks import Rows, Sink, word_types
 from replay.tables import RECORDS, TABLES
 
 Progress: TypeAlias = Callable[[int], None]
@@ -68,6 +69,7 @@ def load_log(
         raise WarehouseError(
             f"{database} exists already, and a log is loaded into a new file; name another one or remove it"
         )
+    records: int | None = None
     with tempfile.TemporaryDirectory(prefix="orbitkv-replay-") as spill:
         settings = {
             "memory_limit": DUCKDB_MEMORY,
@@ -76,11 +78,15 @@ def load_log(
         }
         try:
             with duckdb.connect(str(database or ":memory:"), config=settings) as connection:
-                yield Warehouse(connection, log, _fill(connection, log, progress))
+                records = _fill(connection, log, progress)
+                yield Warehouse(connection, log, records)
         except duckdb.Error as error:
             raise WarehouseError(
                 f"DuckDB gave up: {error}; if it lacks room, set TMPDIR to a folder that has more"
             ) from error
+        finally:
+            if database is not None and records is None:
+                database.unlink(missing_ok=True)
 
 
 def _duckdb() -> ModuleType:
@@ -163,10 +169,11 @@ class _Loader:
         if not batch.records:
             return
         places = batch.places()
-        self._record_sink.fill(places, batch.last_facts, batch.records)
+        self._record_sink.fill(places, batch.records)
         for kind, sink in self._sinks:
-            for fact, what in sink.fill(places, *self._collected[kind]).items():
-                self.troubles.append(batch.trouble(places, fact, what))
+            facts, events = self._collected[kind]
+            for fact, what in sink.fill(_places_of(facts, places), events).items():
+                self.troubles.append(batch.trouble(fact, what))
         for facts, events in self._collected.values():
             facts.clear()
             events.clear()
@@ -189,18 +196,26 @@ class _Batch:
         self.size_bytes += len(frame.payload)
         self._frames.append((first_fact, stretch, len(frame.records), segment, frame.offset))
 
-    def places(self) -> Places:
+    def places(self) -> Rows:
+        """Of the records."""
         stretches, counts = zip(*(frame[1:3] for frame in self._frames), strict=True)
-        return Places(
-            stretches=np.repeat(np.array(stretches, np.int32), counts),
-            seqs=np.fromiter((record.seq for record in self.records), np.int64, len(self.records)),
-            last_facts=np.array(self.last_facts, np.int64),
-        )
+        return {
+            "stretch": np.repeat(np.array(stretches, np.int32), counts),
+            "seq": np.fromiter((record.seq for record in self.records), np.int64, len(self.records)),
+            "fact": np.array(self.last_facts, np.int64),
+        }
 
-    def trouble(self, places: Places, fact: int, what: str) -> Trouble:
-        seq = int(places.of(np.array([fact]))["seq"][0])
+    def trouble(self, fact: int, what: str) -> Trouble:
+        seq = self.records[bisect_left(self.last_facts, fact)].seq
         *_, segment, offset = next(frame for frame in reversed(self._frames) if frame[0] <= fact)
         return Trouble(segment.path, offset, segment.header.incarnation, seq, what)
+
+
+def _places_of(facts: list[int], records: Rows) -> Rows:
+    """Where these facts stand, from where the records do. A record's facts end with its own `fact`."""
+    numbers = np.array(facts, np.int64)
+    found = np.searchsorted(records["fact"], numbers)
+    return {"stretch": records["stretch"][found], "seq": records["seq"][found], "fact": numbers}
 
 
 class _Stretches:

@@ -259,18 +259,29 @@ def test_a_log_can_be_loaded_into_a_file(tmp_path: Path, told: list[list[Record]
         pass
 
 
+def test_a_log_that_cannot_be_read_leaves_no_file(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("no log at all")
+    database = tmp_path / "log.duckdb"
+    with pytest.raises(LogError), load_log(tmp_path / "log", database):
+        pass
+    assert not database.exists()
+
+
 def test_every_page_of_a_fact_is_a_row_with_its_words(tmp_path: Path, told: list[list[Record]]) -> None:
-    write_log(tmp_path, told[:1])
+    silent = msgspec.structs.replace(told[0][5], events=())
+    records = [*told[0][:5], silent, *told[0][6:]]
+    data, _ = samples.segment([records])
+    samples.write_segment(tmp_path, data)
     evicted = [
         (record.seq, buffer, event.reason.name.lower())
-        for record in told[0]
+        for record in records
         for event in record.events
         if isinstance(event, facts.PagesEvicted)
         for buffer in memoryview(event.buffers).cast("I")
     ]
     generations = [
         event.generation + index
-        for record in told[0]
+        for record in records
         for event in record.events
         if isinstance(event, facts.BuffersAllocated)
         for index in range(len(event.buffers) // 4)
@@ -281,7 +292,9 @@ def test_every_page_of_a_fact_is_a_row_with_its_words(tmp_path: Path, told: list
         assert ask("SELECT generation FROM buffers_allocated ORDER BY fact, rowid").fetchall() == [
             (generation,) for generation in generations
         ]
-        assert ask("SELECT cause FROM records WHERE seq = 1").fetchall() == [("Start",)]
+        assert ask("SELECT seq, at_ns, cause FROM records ORDER BY ALL").fetchall() == [
+            (record.seq, record.at_ns, type(record.cause).__name__) for record in records
+        ]
 
 
 def test_nothing_is_left_behind(
