@@ -1,15 +1,15 @@
 """A directory of 10^5 slots is read, recorded and served within moments of a start."""
 
 import os
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from orbitkv.io.directory import Directory
 from orbitkv.io.store_geometry import StoreGeometry
 from orbitkv.manager.ports import PageIdentity
-from tests.restart.managers import Place, key, restore, save
+from tests.restart.managers import Manager, Place, key, restore, save
 
 SLOTS = 100_000
 SLOT_BYTES = 12_288
@@ -21,22 +21,28 @@ def test_a_hundred_thousand_slots_are_usable_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = Place(tmp_path, {"ssd-bytes": "2GiB", "ssd-segment-bytes": "64MiB"})
-    begun = time.monotonic()
     with place.manager() as manager, place.client() as client:
-        empty_s = time.monotonic() - begun
+        empty_s = _processor_seconds(manager)
         save(client, range(3))
         manager.stop()
     _fill_directory(place)
-    begun = time.monotonic()
     with place.manager() as manager, place.client() as client:
-        dense_s = time.monotonic() - begun
+        dense_s = _processor_seconds(manager)
         assert manager.recovered_pages == SLOTS + 3
         assert restore(client, range(3), "r") == 3
         manager.stop()
     with capsys.disabled():
-        print(f"\nstart to first line: {empty_s:.2f} s empty, {dense_s:.2f} s with {SLOTS:,} slots")
-    assert dense_s - empty_s < 10, "the aim is 2 s; this machine may be shared"
+        print(
+            f"\nprocessor time to the first line: {empty_s:.2f} s empty, {dense_s:.2f} s with {SLOTS:,} slots"
+        )
+    assert dense_s - empty_s <= 2
     place.verify()
+
+
+def _processor_seconds(manager: Manager) -> float:
+    """That the manager has used so far: other work on the machine does not count."""
+    used = psutil.Process(manager.process.pid).cpu_times()
+    return used.user + used.system
 
 
 def _fill_directory(place: Place) -> None:
