@@ -190,8 +190,13 @@ def _span(low_us: int, high_us: int) -> str:
     return f"{high} ms" if low == high else f"{low} to {high} ms"
 
 
+def _printable(word: str) -> str:
+    """An engine's word as it is, unless it could do something to a terminal."""
+    return word if word.isprintable() else repr(word)
+
+
 _SENTENCES: dict[type[msgspec.Struct], Sentence] = {
-    facts.StageReported: lambda fact, at_ns: f"stage {fact.stage} of {fact.request!r}",
+    facts.StageReported: lambda fact, at_ns: f"stage {_printable(fact.stage)} of {fact.request!r}",
     facts.HintAdmitted: _hint_admitted,
     facts.HintSkipped: _hint_skipped,
     facts.HintNotNeeded: lambda fact, at_ns: (
