@@ -55,6 +55,7 @@ class NoJournal:
     lag_bytes = 0
     log_bytes = 0
     trouble = ""
+    housekeeping_trouble = ""
 
     def __init__(self) -> None:
         self.written_seq = 0
