@@ -59,7 +59,8 @@ class Storyteller(Teller):
             ssd_segment_bytes=SEGMENT_PAGES * IMAGE_BYTES,
             ssd_slots_per_segment_max=16,
             demand_prefix_cut=given.pop("demand_prefix_cut", "0") == "1",
-            **{name: int(value) for name, value in given.items()},  # type: ignore[arg-type]  # the rest are ints
+            charge=given.pop("charge", "owner"),
+            **{name: int(value) for name, value in given.items()},
         )
         self.send(commands.Start(1, KERNEL_REVISION, self.config, host="here"))
 

@@ -21,17 +21,31 @@ class Watch:
 
     def __init__(self) -> None:
         self.observer = Observer()
+        self.simulation: Simulation | None = None
 
     def __call__(self, record: Record) -> None:
         if isinstance(record.cause, commands.Start):
             self.observer = Observer()
         self.observer.observe(record)
         self.observer.check()
+        if self.simulation is not None and self.simulation.state.seq == record.seq:
+            self._compare(self.simulation.state)
+
+    def _compare(self, state: State) -> None:
+        """The kernel's cohort totals are those that the observer counted from the facts."""
+        books, totals = self.observer.books, state.totals
+        assert totals.prepared_bytes == books.prepared_bytes
+        assert totals.restored_bytes == books.restored_bytes
+        assert totals.unused_bytes == books.unused_bytes
+        assert state.pending_bytes == books.pending_bytes()
+        assert totals.restored_wait_kib_us == books.restored_wait_kib_us
+        assert totals.unused_wait_kib_us == books.unused_wait_kib_us
 
 
 def run(seed: int, steps: int = STEPS, *, careful: bool = False, renewed: bool = False) -> Outcome:
     watch = Watch()
     simulation = Simulation(seed, careful=careful, renewed=renewed, on_record=watch)
+    watch.simulation = simulation
     outcome = simulation.run(steps)
     watch.observer.check_drained()
     return outcome
@@ -54,7 +68,7 @@ def test_longer_stories_obey_the_contract(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_a_command_without_a_record_changes_nothing(seed: int) -> None:
     outcome = run(seed, careful=True)
-    assert outcome.refused > 5
+    assert outcome.refused > 2
     assert outcome.answers > 5
 
 

@@ -143,6 +143,8 @@ def beginnings_and_ends(books: Books, record: Record) -> None:
     match record.cause:
         case commands.BeginShutdown():
             require(books.shutting_down, "a shutdown begins when it is asked for")
+        case commands.CloseIncarnation():
+            require(books.closed, "a chain is closed when it is asked for")
         case commands.ReleaseProcess(process=process):
             require(process in books.processes_released, "a process that ended is let go", process=process)
         case commands.CloseSession(session=session):

@@ -146,6 +146,19 @@ def _saved_again(books: Books, dropped: facts.SavesDropped, record: Record) -> s
     return {books.resident[page] for page in pages if page in books.resident}
 
 
+def what_is_wanted_is_retained(books: Books, record: Record) -> None:
+    """After a record: what a demand took hold of, or a save found resident, is in the retained class."""
+    taken: set[int] = set()
+    for event in record.events:
+        if isinstance(event, facts.QueryGranted):
+            taken.update(numbers(event.buffers))
+        if isinstance(event, facts.SavesDropped) and event.reason == SaveDrop.RESIDENT:
+            taken.update(_saved_again(books, event, record))
+    found = [books.buffers[number] for number in taken if number in books.buffers]
+    low = [buffer for buffer in found if buffer.indexed and buffer.page_class != PageClass.RETAINED]
+    require(not low, "demand and saves promote what they find", buffers=low)
+
+
 def pages_touched(books: Books, event: facts.PagesTouched, record: Record) -> None:
     for index, number in enumerate(numbers(event.buffers)):
         require(books.buffers[number].indexed, "a touched page is resident", buffer=number)

@@ -9,7 +9,7 @@ from tests.models.books import Books
 from tests.models.budgets import first_in_line, fits, settings, within_budgets
 from tests.models.cohort import pending_pages_have_an_owner
 from tests.models.hints import hints_are_on_their_way
-from tests.models.pages import no_superblock_was_left
+from tests.models.pages import no_superblock_was_left, what_is_wanted_is_retained
 from tests.models.rows import Operation
 from tests.models.saves import missing_slices
 from tests.models.sharing import claims_are_right
@@ -270,6 +270,7 @@ BETWEEN_RECORDS: tuple[Callable[[Books, Record], None], ...] = (
     drop_dram_leaves_only_held_pages,
     hints_are_on_their_way,
     pending_pages_have_an_owner,
+    what_is_wanted_is_retained,
     no_superblock_was_left,
 )
 
