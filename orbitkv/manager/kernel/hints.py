@@ -28,7 +28,7 @@ from orbitkv.manager.kernel.columns import NONE, Ints, pack
 from orbitkv.manager.kernel.interest import drop_unwanted
 from orbitkv.manager.kernel.lookups import checked_parts, registered
 from orbitkv.manager.kernel.presence import Reached, reached
-from orbitkv.manager.kernel.sharing import claim, marginal_bytes
+from orbitkv.manager.kernel.sharing import claim, marginal_bytes, pass_on
 from orbitkv.manager.kernel.state import Instance, Operation, Part, State
 from orbitkv.manager.kernel.turn import Refuse, Turn
 
@@ -54,6 +54,7 @@ def warm_prefix(turn: Turn, command: WarmPrefix) -> None:
     if predecessor is not None:
         end_hint(turn, predecessor, HintEnd.REVISED)
         settle_reservation(turn, predecessor)  # else its unsubmitted pages would stand in its successor's way
+        pass_on(turn)  # what others pay for them from now on counts against the successor
     if not len(absent):
         turn.emit(
             HintNotNeeded(
