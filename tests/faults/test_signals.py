@@ -69,7 +69,8 @@ def start(place: Place, moment: tuple[str, str, str, str], number: signal.Signal
 
 
 @pytest.mark.parametrize(
-    ("moment", "number"), zip(OPENING, itertools.cycle([signal.SIGTERM, signal.SIGINT]), strict=False)
+    ("moment", "number"),
+    list(zip(OPENING, itertools.cycle([signal.SIGTERM, signal.SIGINT]), strict=False)),
 )
 def test_a_signal_while_it_opens_is_an_orderly_stop(
     tmp_path: Path, moment: str, number: signal.Signals
