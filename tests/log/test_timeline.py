@@ -57,7 +57,7 @@ def test_one_request_is_followed_through_operation_reads_and_lease(
         for line in lines(Log.open(tmp_path), request):
             for fact in line.facts:
                 found[type(fact)] = found.get(type(fact), 0) + 1
-                if isinstance(fact, facts.QueryOpened):
+                if isinstance(fact, facts.QueryOpened | facts.HintAdmitted):
                     assert fact.request == request
                     mine.add((line.incarnation, fact.operation))
                 elif hasattr(fact, "operation"):
