@@ -112,6 +112,10 @@ class Report:
         self._goals: list[Goal] = []
         self._figures: dict[str, Any] = {}
 
+    def condition(self, name: str, value: object) -> None:
+        """One that only the run has shown."""
+        self._conditions[name] = value
+
     def add(self, table: Table, figures: Mapping[str, Any]) -> None:
         """A table for people and the same figures for machines."""
         self._tables.append(table)

@@ -51,19 +51,19 @@ def main(
     # As Ctrl-C: on the way out everything that was started is ended, and the page file removed.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     place = directory or Path(tempfile.gettempdir())
-    found: dict[str, Pairs] = {}
-    engine = ""
-    for name in names or CASES:
-        found[name], engine = run_case(shape, CASES[name], pairs, seconds, place)
     report = Report(
         "Pressure window: hints off and on",
         {
-            "medium": f"{medium(place)}; {engine}",
+            "medium": medium(place),
             "shape": shape.words(),
             "load": f"concurrency {CONCURRENCY}, {seconds:g} s of admission, then drain; {pairs} pairs",
             "time": "modelled: compute by formula; queueing, reads and copies real",
         },
     )
+    found: dict[str, Pairs] = {}
+    for name in names or CASES:
+        found[name], io_engine = run_case(shape, CASES[name], pairs, seconds, place)
+        report.condition("I/O engine", io_engine)
     tell(report, shape, found)
     report.finish(json_path)
 
