@@ -203,7 +203,8 @@ def cancel_hint(turn: Turn, command: CancelHint) -> None:
     """Cancelling twice, or after the end, is harmless."""
     registered(turn.state, command.session)
     number = command.session << 32 | command.ticket
-    if number in turn.state.hints:
+    # A ticket beyond 32 bits would name another session's hint.
+    if command.ticket < 1 << 32 and number in turn.state.hints:
         end_hint(turn, number, HintEnd.CANCELLED)
 
 
