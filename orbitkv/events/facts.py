@@ -608,7 +608,7 @@ class HintSkipped(_Event, tag=101, frozen=True):
 
 
 class HintNotNeeded(_Event, tag=102, frozen=True):
-    """Nothing that the hint names must be read: it is in DRAM, on its way, or in no tier."""
+    """Nothing that the hint names must be read: up to its boundary all of it is in DRAM."""
 
     session: int
     instance: int
