@@ -25,7 +25,7 @@ from orbitkv.adapters.client_errors import (
     OrbitError,
     RequestRefused,
 )
-from orbitkv.adapters.connection import Build
+from orbitkv.adapters.connection import Build, check_request
 from orbitkv.adapters.hints import STALE_SECONDS, HintCounts, HintRefusal, Hints
 from orbitkv.adapters.namespace import Namespace
 from orbitkv.adapters.questions import query_builds
@@ -313,11 +313,13 @@ class CacheManagerClient:
         """This rank's copies for the lease have ended.
 
         `ranges`: half-open ranges of positions in the page list, ascending. Never lost: a report that could
-        not be delivered is sent again by later calls, and the manager counts it once.
+        not be delivered is sent again by later calls, and the manager counts it once. Raises LimitExceeded
+        for what can be no report; then nothing was reported, and the pages are still held.
         """
+        fields = (lease, outcome, tuple(ranges), layers, copied_bytes, elapsed_us)
+        check_request(wire.ReportSync(1, *fields))
         if outcome is SyncOutcome.SUCCEEDED:
             self.timeline.synced(lease, copied_bytes, elapsed_us)
-        fields = (lease, outcome, tuple(ranges), layers, copied_bytes, elapsed_us)
         report = Report(lambda call: wire.ReportSync(call, *fields))
         session = self._session
         with session.lock:
@@ -387,6 +389,7 @@ class CacheManagerClient:
         if connection is None or not connection.begin_telling():
             return False
         try:
+            check_request(wire.ReportStage(1, request, attempt, stage, at, monotonic))
             return connection.tell(wire.ReportStage, request, attempt, stage, at, monotonic)
         except OrbitError:
             return False

@@ -25,7 +25,7 @@ from orbitkv.adapters.client_errors import (
 )
 from orbitkv.adapters.handshake import lost, poisoned, shake_hands, timed_out
 from orbitkv.io import wire
-from orbitkv.io.framing import FramingError, decode_reply, encode_message
+from orbitkv.io.framing import FramingError, decode_reply, decode_request, encode_message
 
 Build: TypeAlias = Callable[[int], wire.Request]
 """Makes a request out of its call number."""
@@ -45,6 +45,8 @@ CallReply: TypeAlias = (
 TELLING_WAIT_SECONDS: Final = 0.001
 """How long a one-way message waits for another thread to finish sending; then it is not sent."""
 
+_READ_BACK_BYTES_MAX: Final = 1024
+"""Longer ones are page lists, which are checked where they are made; reading them back takes too long."""
 
 SentHint: TypeAlias = tuple[int, int, float]
 """(ticket, revision, when it was sent: monotonic seconds)"""
@@ -237,13 +239,34 @@ class Connection:
 
 
 def _encode(request: wire.Request) -> bytes:
+    """Raises LimitExceeded. What is short is read back first: garbage would cost the connection."""
     try:
-        return encode_message(request)
-    except ValueError as error:
+        data = encode_message(request)
+    except (ValueError, OverflowError) as error:
         raise _too_long(error) from error
+    if len(data) <= _READ_BACK_BYTES_MAX:
+        _read_back(data)
+    return data
 
 
-def _too_long(error: ValueError) -> LimitExceeded:
+def check_request(request: wire.Request) -> None:
+    """Raises LimitExceeded for a request that no manager would understand, whatever its length."""
+    data = _encode(request)
+    if len(data) > _READ_BACK_BYTES_MAX:
+        _read_back(data)
+
+
+def _read_back(data: bytes) -> None:
+    try:
+        decode_request(data)
+    except FramingError as error:
+        raise LimitExceeded(
+            f"The request was not sent, as no manager would understand it: {error}. "
+            "Correct the value that the caller gave."
+        ) from error
+
+
+def _too_long(error: ValueError | OverflowError) -> LimitExceeded:
     return LimitExceeded(f"The request was not sent: {error}. Ask in smaller pieces.")
 
 

@@ -18,7 +18,7 @@ import attrs
 
 from orbitkv.adapters.client_errors import LimitExceeded, OrbitError
 from orbitkv.adapters.connection import SentHint
-from orbitkv.adapters.questions import check_keys, check_name
+from orbitkv.adapters.questions import check_keys, check_name, check_numbers
 from orbitkv.adapters.session import ManagerSession
 from orbitkv.events.ids import KEY_BYTES_MAX
 from orbitkv.io import wire
@@ -87,7 +87,9 @@ class Hints:
                 and type(keys[0]) is bytes
                 and 0 < len(keys[0]) <= KEY_BYTES_MAX
                 and 0 < len(request) <= _NAME_MAX
+                and attempt >= 0 <= revision
             ):  # else it is the usual case, which needs no closer look
+                check_numbers(attempt, revision)
                 parts = _missing(request, parts)
                 if not parts:
                     return self._refuse(HintRefusal.NOTHING_MISSING)
@@ -178,6 +180,7 @@ def _missing(request: str, parts: Sequence[wire.QueryPart]) -> list[wire.QueryPa
     pages = 0
     for part in missing:
         check_keys(part.keys)
+        check_numbers(part.group, part.page_tokens, part.trailing)
         pages += len(part.keys)
     if pages > _PAGES_MAX or len(missing) > wire.PARTS_MAX:
         raise LimitExceeded(

@@ -34,7 +34,9 @@ def query_builds(
     keys = 0
     for part in parts:
         check_keys(part.keys)
+        check_numbers(part.group, part.page_tokens, part.trailing)
         keys += len(part.keys)
+    check_numbers(attempt, revision)
     if keys <= _STEP:
         whole = list(parts)
         return [lambda call: wire.SubmitQuery(call, request, attempt, next_ticket(), revision, whole)]
@@ -77,6 +79,15 @@ def check_name(request: str) -> None:
             f"A request id of {len(request)} characters was not sent: ids have 1 to {wire.NAME_CHARS_MAX}. "
             "Shorten it, for example to its hash."
         )
+
+
+def check_numbers(*numbers: int) -> None:
+    for number in numbers:
+        if not 0 <= number <= wire.NO_CELL:
+            raise LimitExceeded(
+                f"A request with the number {number} was not sent: attempt, revision, group, page tokens and "
+                "trailing pages are 0 to 4,294,967,295. Correct what the caller gave."
+            )
 
 
 def check_keys(keys: Sequence[bytes]) -> None:

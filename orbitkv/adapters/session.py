@@ -23,7 +23,7 @@ from orbitkv.adapters.client_errors import (
     OrbitError,
     refused,
 )
-from orbitkv.adapters.connection import Build, CallReply, Connection
+from orbitkv.adapters.connection import Build, CallReply, Connection, check_request
 from orbitkv.adapters.namespace import Namespace
 from orbitkv.adapters.restore import PoolMapping
 from orbitkv.adapters.saves import SaveTable
@@ -34,6 +34,8 @@ from orbitkv.io.host import this_host
 
 BACKOFF_FIRST_SECONDS: Final = 0.05
 BACKOFF_LAST_SECONDS: Final = 5.0
+POISONINGS_MAX: Final = 3
+"""So many connections one sync may spoil before it is given up."""
 
 _Answer = TypeVar("_Answer", bound=CallReply)
 
@@ -50,6 +52,21 @@ class RankIdentity:
     staging_bytes: int
     hash_process_dependent: bool
 
+    def registration(self, call: int, staging_bytes: int) -> wire.RegisterRank:
+        """`staging_bytes`: of the window that is really there."""
+        return wire.RegisterRank(
+            call,
+            self.instance,
+            self.rank,
+            self.world_size,
+            this_host(),
+            self.namespace.digest,
+            self.namespace.document,
+            self.hash_process_dependent,
+            self.groups,
+            staging_bytes,
+        )
+
 
 @attrs.define(slots=True, eq=False)
 class Report:
@@ -57,6 +74,8 @@ class Report:
 
     build: Build
     receipt: SyncReceipt = attrs.field(factory=lambda: SyncReceipt(acknowledged=False))
+    poisonings: int = 0
+    """Connections that ended in the place of its answer."""
 
 
 class ManagerSession:
@@ -144,19 +163,10 @@ class ManagerSession:
             )
         window = StagingWindow(identity.groups, identity.staging_bytes) if identity.staging_bytes else None
         self.saves = None if window is None else SaveTable(window)
+        staging_bytes = 0 if window is None else window.staging_bytes
+        check_request(identity.registration(1, staging_bytes))
         reply = connection.ask(
-            lambda call: wire.RegisterRank(
-                call,
-                identity.instance,
-                identity.rank,
-                identity.world_size,
-                this_host(),
-                identity.namespace.digest,
-                identity.namespace.document,
-                identity.hash_process_dependent,
-                identity.groups,
-                0 if window is None else window.staging_bytes,
-            ),
+            lambda call: identity.registration(call, staging_bytes),
             descriptors=() if window is None else (window.fd,),
         )
         self.note_registered(connection, self.expect(reply, wire.Registered))
@@ -270,7 +280,15 @@ class ManagerSession:
         """Deliver syncs, oldest first. Raises ConnectionLost, CallTimedOut; what is not delivered stays."""
         while self.unreported:
             report = self.unreported[0]
-            reply = connection.ask(report.build)
+            try:
+                reply = connection.ask(report.build)
+            except ChannelPoisoned as poisoned:
+                report.poisonings += 1
+                if report.poisonings == POISONINGS_MAX:
+                    # It would take all later ones with it. Its pages are held until this process ends.
+                    report.receipt = SyncReceipt(acknowledged=False, refused=str(poisoned))
+                    self.unreported.popleft()
+                raise
             if isinstance(reply, wire.ErrorReply):
                 if reply.retry_helps:
                     return  # for example: other ranks have not come back yet

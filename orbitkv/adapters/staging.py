@@ -42,11 +42,16 @@ class StagingWindow:
                     f"Set staging_bytes to {needed * len(saving)} at least, better to a few dozen pages."
                 )
         self.staging_bytes = share * len(saving)
-        self._free: dict[int, list[int]] = {}
-        for index, (group, size) in enumerate(self._slot_bytes.items()):
-            first = index * share
-            self._free[group] = [first + slot * size for slot in reversed(range(share // size))]
-        self.slots = {group: len(offsets) for group, offsets in self._free.items()}
+        self.slots = {group: share // size for group, size in self._slot_bytes.items()}
+        self._untouched = {
+            group: iter(
+                range(index * share, index * share + slots * self._slot_bytes[group], self._slot_bytes[group])
+            )
+            for index, (group, slots) in enumerate(self.slots.items())
+        }
+        """Offsets that were never taken: a window of any size costs nothing before it is used."""
+        self._returned: dict[int, list[int]] = {group: [] for group in self.slots}
+        self._credits = dict(self.slots)
         self.fd = os.memfd_create("orbitkv-staging", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.fd, self.staging_bytes)
@@ -60,14 +65,20 @@ class StagingWindow:
 
     def credits(self, group: int) -> int:
         """Pages of this group that can be put in now."""
-        return len(self._free.get(group, ()))
+        return self._credits.get(group, 0)
 
     def take(self, group: int) -> int:
         """The offset of a free slot. Raises IndexError when there is none."""
-        return self._free[group].pop()
+        returned = self._returned[group]
+        offset = returned.pop() if returned else next(self._untouched[group], -1)
+        if offset < 0:
+            raise IndexError(f"no slot of group {group} is free")
+        self._credits[group] -= 1
+        return offset
 
     def give_back(self, group: int, offset: int) -> None:
-        self._free[group].append(offset)
+        self._returned[group].append(offset)
+        self._credits[group] += 1
 
     def slot(self, group: int, offset: int) -> memoryview:
         """The slot's bytes, to be written into."""
