@@ -11,6 +11,7 @@ from orbitkv.events.facts import ReadsFailed
 from orbitkv.events.ids import TRAILER_BYTES
 from orbitkv.events.outcomes import ReadOutcome
 from tests.faults.support import (
+    everything_is_written,
     facts_of,
     forget_dram,
     is_idle,
@@ -120,7 +121,9 @@ def test_a_page_file_that_was_cut_is_tried_three_times_at_most(tmp_path: Path) -
     """A short read may be the device's bad moment: the slot stays, until the third time."""
     place = Place(tmp_path)
     with place.manager() as manager, place.client() as client:
-        save(client, range(PAGES))
+        for number in range(PAGES):  # one after the other, so that they stand in this order
+            save(client, range(number, number + 1))
+            until(lambda: everything_is_written(place))
         only_on_ssd(place, PAGES)
         tamper(place, truncate)
         for turn in range(5):
