@@ -31,7 +31,8 @@ def comparison_table(comparison: Comparison) -> Table:
         f"SSD {comparison.medium}, {comparison.io_engine}, {direct}",
         title_justify="left",
     )
-    table.add_column("median [least greatest]", style="cyan")
+    # What a figure is stays on one line, also in a terminal of 80 columns: there the figures wrap.
+    table.add_column("median (least greatest)", style="cyan", no_wrap=True)
     for column in ("off", "on", "on / off"):
         table.add_column(column, justify="right")
     for words, name in ROWS:
@@ -47,4 +48,4 @@ def skip_words(skips: Mapping[str, float]) -> str:
 
 
 def _words(spread: Spread) -> str:
-    return f"{spread.median:,.2f} [{spread.low:,.2f} {spread.high:,.2f}]"
+    return f"{spread.median:,.2f} ({spread.low:,.2f} {spread.high:,.2f})"
