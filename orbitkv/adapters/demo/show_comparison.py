@@ -31,7 +31,7 @@ def comparison_table(comparison: Comparison) -> Table:
         f"SSD {comparison.medium}, {comparison.io_engine}, {direct}",
         title_justify="left",
     )
-    # What a figure is stays on one line, also in a terminal of 80 columns: there the figures wrap.
+    # What a figure is stays on one line, also in a terminal of 80 columns.
     table.add_column("median (least greatest)", style="cyan", no_wrap=True)
     for column in ("off", "on", "on / off"):
         table.add_column(column, justify="right")
@@ -48,4 +48,9 @@ def skip_words(skips: Mapping[str, float]) -> str:
 
 
 def _words(spread: Spread) -> str:
-    return f"{spread.median:,.2f} ({spread.low:,.2f} {spread.high:,.2f})"
+    return f"{_short(spread.median)} ({_short(spread.low)} {_short(spread.high)})"
+
+
+def _short(value: float) -> str:
+    """Three figures or so: the table has to fit 80 columns."""
+    return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
