@@ -27,12 +27,13 @@ def comparison_table(comparison: Comparison) -> Table:
     table = Table(
         box=SIMPLE_HEAD,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
         title=f"Warm-up off and on: {comparison.pairs} pairs of {comparison.requests} requests; "
         f"SSD {comparison.medium}, {comparison.io_engine}, {direct}",
         title_justify="left",
     )
     # What a figure is stays on one line, also in a terminal of 80 columns.
-    table.add_column("median (least greatest)", style="cyan", no_wrap=True)
+    table.add_column("median (low high)", style="cyan", no_wrap=True)
     for column in ("off", "on", "on / off"):
         table.add_column(column, justify="right")
     for words, name in ROWS:
