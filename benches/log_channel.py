@@ -164,14 +164,14 @@ def _measure_once(start: int, rounds: int, seconds: float, directory: Path) -> t
 
 def _add_speeds(report: Report, found: Rounds) -> None:
     made = table(
-        f"{KEYS} hashes, {CLIENTS} clients",
+        f"{KEYS} hashes, {CLIENTS} clients; CPU of the manager and of its log threads, per query",
         "arm",
         "queries/s",
         "/ no log",
         "p50 us",
-        "CPU us/query",
+        "CPU us",
         "/ no log",
-        "other threads",
+        "threads us",
     )
     figures: dict[str, object] = {}
     for arm in ARMS:
