@@ -1,6 +1,7 @@
 """The pressure window: a working set larger than the pool, and whether hints pay for what they read.
 
     python -m benches.pressure [--json FILE] [--pairs N] [--seconds S] [--pool SIZE] [--case NAME]...
+                             [--charge owner|shared]
 
 A real manager with a page file on a real disk, and an embedded engine whose compute time is modelled; see
 `pressure_shape` for the proportions and the cases. Each case runs in pairs, hints off and on, with the
@@ -33,6 +34,7 @@ from orbitkv.config.units import parse_size
 @click.option("--pool", metavar="SIZE", default="512MiB", show_default=True)
 @click.option("--prefixes", type=click.IntRange(1), default=12, show_default=True)
 @click.option("--case", "names", multiple=True, type=click.Choice(list(CASES)), help="Default: all.")
+@click.option("--charge", type=click.Choice(("owner", "shared")), default="owner", show_default=True)
 @click.option("--directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
 def main(
     json_path: Path | None,
@@ -41,10 +43,11 @@ def main(
     pool: str,
     prefixes: int,
     names: tuple[str, ...],
+    charge: str,
     directory: Path | None,
 ) -> None:
     try:
-        shape = Shape(parse_size(pool), prefixes)
+        shape = Shape(parse_size(pool), prefixes, charge)
     except Unfit as error:
         give_up(f"--pool cannot be {pool!r}", str(error.why), str(error.remedy))
     shape.check()

@@ -38,6 +38,8 @@ SEGMENT_STEP_BYTES = 2 << 20
 class Shape:
     pool_bytes: int
     prefixes: int
+    charge: str = "owner"
+    """Who pays for a page that several operations name; see the setting of the same name."""
 
     @property
     def speculative_bytes(self) -> int:
@@ -89,6 +91,7 @@ class Shape:
             "pool-bytes": self.pool_bytes,
             "query-budget-bytes": self.budget_bytes,
             "speculative-divisor": SPECULATIVE_DIVISOR,
+            "charge": self.charge,
             "ssd-bytes": SSD_POOLS * self.pool_bytes,
             "ssd-segment-bytes": -(-segment // SEGMENT_STEP_BYTES) * SEGMENT_STEP_BYTES,
         }
@@ -117,7 +120,7 @@ class Shape:
             f"{self.page_bytes / 1024:g} KiB, query budget {size(self.budget_bytes)} "
             f"(speculative {size(self.speculative_bytes)}), SSD {size(SSD_POOLS * self.pool_bytes)}, "
             f"{self.prefixes} prefixes of {PROMPT_PAGES} pages ({pools:.2f} pools); "
-            f"modelled time and pages 1/{self.scale:g}"
+            f"charge = {self.charge}; modelled time and pages 1/{self.scale:g}"
         )
 
 
