@@ -116,7 +116,7 @@ def test_the_table_names_medium_and_engine() -> None:
 
 
 def test_a_comparison_runs_both_and_leaves_every_log(tmp_path: Path) -> None:
-    environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
+    environ, out = environment(tmp_path / "t"), tmp_path / "out"
     arguments = ("--compare", "--pairs", "1", "--engines", "1", "--ranks", "1", *TINY)
     with demo(out, environ, *arguments) as process:
         said, complained = process.communicate(timeout=100)
@@ -132,5 +132,5 @@ def test_a_comparison_runs_both_and_leaves_every_log(tmp_path: Path) -> None:
     assert "TTFT p95 ms (modelled)" in said
     assert "hints skipped" in said
     assert gone(environ) == []
-    assert leftovers(out, tmp_path / "temporary") == []
+    assert leftovers(out, tmp_path / "t") == []
     assert list(out.rglob("ssd-*")) == []

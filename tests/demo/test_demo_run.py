@@ -46,6 +46,7 @@ KEYS = {
 
 
 def environment(temporary: Path) -> dict[str, str]:
+    """`temporary` has a short name: the path of the socket in it has 107 bytes at most."""
     temporary.mkdir()
     return marked_environment() | {"TMPDIR": str(temporary)}
 
@@ -73,7 +74,7 @@ def leftovers(out: Path, temporary: Path) -> list[Path]:
 
 
 def test_a_short_run_serves_everything_and_proves_it(tmp_path: Path) -> None:
-    environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
+    environ, out = environment(tmp_path / "t"), tmp_path / "out"
     with demo(out, environ, *SMALL, "--json") as process:
         said, complained = process.communicate(timeout=100)
     assert process.returncode == 0, complained
@@ -93,12 +94,12 @@ def test_a_short_run_serves_everything_and_proves_it(tmp_path: Path) -> None:
     assert complained == ""
     assert list((out / "log").glob("*.orbitlog"))
     assert gone(environ) == []
-    assert leftovers(out, tmp_path / "temporary") == []
+    assert leftovers(out, tmp_path / "t") == []
 
 
 @SLOW
 def test_people_are_shown_the_factor_and_a_table(tmp_path: Path) -> None:
-    environ = environment(tmp_path / "temporary")
+    environ = environment(tmp_path / "t")
     with demo(tmp_path / "out", environ, *SMALL, "--engines", "1", "--ranks", "1") as process:
         said, complained = process.communicate(timeout=100)
     assert process.returncode == 0, complained
@@ -112,7 +113,7 @@ def test_people_are_shown_the_factor_and_a_table(tmp_path: Path) -> None:
 def test_the_published_trace_hits_in_dram_and_on_the_ssd(tmp_path: Path, mooncake_trace: Path) -> None:
     with demo(
         tmp_path / "out",
-        environment(tmp_path / "temporary"),
+        environment(tmp_path / "t"),
         *("--trace", str(mooncake_trace), "--requests", "500", "--json"),
     ) as process:
         said, complained = process.communicate(timeout=110)
@@ -126,7 +127,7 @@ def test_the_published_trace_hits_in_dram_and_on_the_ssd(tmp_path: Path, mooncak
 
 @SLOW
 def test_what_the_manager_refuses_is_told_with_its_words(tmp_path: Path) -> None:
-    environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
+    environ, out = environment(tmp_path / "t"), tmp_path / "out"
     with demo(out, environ, "--pool", "1MiB", "--json") as process:
         said, complained = process.communicate(timeout=60)
     assert (process.returncode, said) == (2, "")
@@ -134,7 +135,7 @@ def test_what_the_manager_refuses_is_told_with_its_words(tmp_path: Path) -> None
     assert "pool_bytes" in complained
     assert "Traceback" not in complained
     assert gone(environ) == []
-    assert leftovers(out, tmp_path / "temporary") == []
+    assert leftovers(out, tmp_path / "t") == []
 
 
 # --- the way out --------------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ MOMENTS = [
 def test_an_interrupt_at_any_moment_leaves_nothing(
     tmp_path: Path, number: signal.Signals, seconds: float
 ) -> None:
-    environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
+    environ, out = environment(tmp_path / "t"), tmp_path / "out"
     with demo(out, environ, *LONG) as process:
         try:
             process.wait(seconds)
@@ -164,14 +165,14 @@ def test_an_interrupt_at_any_moment_leaves_nothing(
         process.send_signal(number)
         _, complained = process.communicate(timeout=60)
     assert gone(environ) == []
-    assert leftovers(out, tmp_path / "temporary") == []
+    assert leftovers(out, tmp_path / "t") == []
     assert "Traceback" not in complained or process.returncode == -number, complained
     assert process.returncode in {128 + number, -number, 1}, complained
 
 
 @SLOW
 def test_a_second_interrupt_does_not_cut_the_orderly_end_short(tmp_path: Path) -> None:
-    environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
+    environ, out = environment(tmp_path / "t"), tmp_path / "out"
     with demo(out, environ, *LONG) as process:
         _until_serving(out, environ)
         for _ in range(5):
@@ -180,12 +181,12 @@ def test_a_second_interrupt_does_not_cut_the_orderly_end_short(tmp_path: Path) -
         _, complained = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT, complained
     assert gone(environ) == []
-    assert leftovers(out, tmp_path / "temporary") == []
+    assert leftovers(out, tmp_path / "t") == []
 
 
 @SLOW
 def test_the_log_of_an_interrupted_run_verifies(tmp_path: Path) -> None:
-    environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
+    environ, out = environment(tmp_path / "t"), tmp_path / "out"
     with demo(out, environ, *LONG) as process:
         _until_serving(out, environ)
         process.terminate()
@@ -202,7 +203,7 @@ def test_the_log_of_an_interrupted_run_verifies(tmp_path: Path) -> None:
 @SLOW
 def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
     """Nobody can remove files after SIGKILL; processes and shared memory go all the same."""
-    environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
+    environ, out = environment(tmp_path / "t"), tmp_path / "out"
     with demo(out, environ, *LONG) as process:
         _until_serving(out, environ)
         process.kill()
@@ -218,7 +219,7 @@ def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
     ],
 )
 def test_a_part_that_dies_ends_the_run_with_its_name(tmp_path: Path, victim: str, word: str) -> None:
-    environ, out = environment(tmp_path / "temporary"), tmp_path / "out"
+    environ, out = environment(tmp_path / "t"), tmp_path / "out"
     with demo(out, environ, *LONG) as process:
         parts = _until_serving(out, environ)
         next(part for part in parts if victim in " ".join(part.cmdline())).kill()
@@ -227,7 +228,7 @@ def test_a_part_that_dies_ends_the_run_with_its_name(tmp_path: Path, victim: str
     assert word in complained
     assert "Traceback" not in complained
     assert gone(environ) == []
-    assert leftovers(out, tmp_path / "temporary") == []
+    assert leftovers(out, tmp_path / "t") == []
 
 
 def _until_serving(out: Path, environ: Mapping[str, str]) -> list[psutil.Process]:
