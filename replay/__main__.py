@@ -5,29 +5,21 @@ Exit codes: 0 all is well, 1 a difference or damage was found, 2 the log cannot 
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from orbitkv.events.frame import LogError
 from replay.audit_text import print_audit
 from replay.auditor import audit_log
+from replay.command_line import Told, errors_in_words, print_remarks, progress_bar
 from replay.findings import Incarnation, Report
-from replay.fold import Progress as Told
 from replay.fold import fold_log
-from replay.log import Log
 from replay.simulate_command import simulate_command
 from replay.timeline import open_lines
 from replay.timeline_text import print_timeline
 from replay.verify import verify_log
-
-PROGRESS_FROM_BYTES = 16 << 20
-"""Logs from this size show a bar: at some 10 MB a second anything smaller is done before it helps."""
 
 _Walk: TypeAlias = Callable[[Path, Told | None], Report]
 
@@ -68,14 +60,14 @@ def verify(log: Path, as_json: bool) -> None:
 @click.option("--full", is_flag=True, help="Every field of every fact, one fact a line.")
 def timeline(log: Path, request: str | None, full: bool) -> None:
     """One line for each record, for people."""
-    with _errors_in_words():
+    with errors_in_words():
         opened, told = open_lines(log, request)
         count = print_timeline(told, request, full=full)
         if request is not None and not count:
             raise click.ClickException(
                 f"{log} has no record of a request {request!r}; list all with `timeline LOG`"
             )
-        _print_remarks(opened)
+        print_remarks(opened)
         if opened.troubles:
             sys.exit(1)
 
@@ -85,25 +77,25 @@ def timeline(log: Path, request: str | None, full: bool) -> None:
 @_json_option
 def audit(log: Path, as_json: bool) -> None:
     """Recompute both ledgers from the log's facts, in SQL, and say where they do not add up."""
-    with _errors_in_words():
+    with errors_in_words():
         if as_json:
             found = audit_log(log)
             click.echo(json.dumps(found.as_json()))
         else:
-            with _progress("audit", log) as told:
+            with progress_bar("audit", log) as told:
                 found = audit_log(log, told)
             print_audit(found)
-            _print_remarks(found.log)
+            print_remarks(found.log)
     sys.exit(0 if found.ok else 1)
 
 
 def _report(name: str, path: Path, walk: _Walk, *, as_json: bool) -> None:
-    with _errors_in_words():
+    with errors_in_words():
         if as_json:
             report = walk(path, None)
             click.echo(json.dumps(report.as_json()))
         else:
-            with _progress(name, path) as told:
+            with progress_bar(name, path) as told:
                 report = walk(path, told)
             _print_report(name, report)
     sys.exit(0 if report.ok else 1)
@@ -114,7 +106,7 @@ def _print_report(name: str, report: Report) -> None:
         click.echo(_incarnation_text(found))
     if report.difference is not None:
         click.echo(f"difference: {report.difference}")
-    _print_remarks(report.log)
+    print_remarks(report.log)
     if report.ok:
         click.echo(f"{name}: ok, {report.records} records")
     else:
@@ -134,38 +126,6 @@ def _incarnation_text(found: Incarnation) -> str:
     if found.state:
         lines += [f"  {found.state}", f"  digest {found.digest}"]
     return "\n".join(lines)
-
-
-def _print_remarks(log: Log) -> None:
-    for note in log.notes:
-        click.echo(f"note: {note}", err=True)
-    for trouble in log.troubles:
-        click.echo(f"damage: {trouble}", err=True)
-
-
-class _Unreadable(click.ClickException):
-    exit_code = 2
-
-
-@contextmanager
-def _errors_in_words() -> Iterator[None]:
-    try:
-        yield
-    except LogError as error:
-        raise _Unreadable(str(error)) from None
-
-
-@contextmanager
-def _progress(name: str, path: Path) -> Iterator[Told | None]:
-    """A bar for long logs on a terminal; otherwise nothing, and no clock is read."""
-    size_bytes = Log.open(path).size_bytes
-    if not sys.stderr.isatty() or size_bytes < PROGRESS_FROM_BYTES:
-        yield None
-        return
-    columns = (TextColumn(name), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=size_bytes)
-        yield lambda done_bytes: bar.update(task, completed=done_bytes)
 
 
 if __name__ == "__main__":

@@ -209,7 +209,7 @@ def _seal(turn: Turn, number: int, instance: Instance) -> None:
     groups = []
     first = next(rank for n, rank in sorted(instance.ranks.items()) if n != SCHEDULER_RANK)
     for geometry in first.groups:
-        scope = (_space_digest(instance, geometry.group), geometry.group)
+        scope = (space_digest(instance, geometry.group), geometry.group)
         space = state.space_numbers.get(scope)
         if space is None:
             space = len(state.pages.spaces)
@@ -219,7 +219,7 @@ def _seal(turn: Turn, number: int, instance: Instance) -> None:
     turn.emit(InstanceSealed(number, instance.namespace_digest, tuple(groups)))
 
 
-def _space_digest(instance: Instance, group: int) -> bytes:
+def space_digest(instance: Instance, group: int) -> bytes:
     """Over namespace and exact layout of a group's pages: any difference is a miss, whatever was declared."""
     layout = [
         (rank, geometry.page_tokens, [(s.slice, s.payload_bytes, s.replicated) for s in geometry.slices])
