@@ -2,7 +2,7 @@
 
 import pytest
 
-from orbitkv.adapters.embedded.admission import LoadGate, match_limit_tokens, waits_for_query
+from orbitkv.adapters.admission import LoadGate, match_limit_tokens, waits_for_query
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import attrs
 
-from orbitkv.adapters.embedded.admission import match_limit_tokens
+from orbitkv.adapters.admission import match_limit_tokens
 from orbitkv.adapters.embedded.block_hash import block_keys
 from orbitkv.adapters.embedded.lookups import Lookup
 from orbitkv.adapters.embedded.messages import Arrive

@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 import msgspec
 
-from orbitkv.adapters.embedded.admission import LoadGate, waits_for_query
+from orbitkv.adapters.admission import LoadGate, waits_for_query
 from orbitkv.adapters.embedded.compute_model import ComputeModel
 from orbitkv.adapters.embedded.decoding import Decoding
 from orbitkv.adapters.embedded.lookups import Found, Lookups
