@@ -14,8 +14,10 @@ import click
 from replay.audit_text import print_audit
 from replay.auditor import audit_log
 from replay.command_line import Told, errors_in_words, print_remarks, progress_bar
+from replay.export_command import export_command
 from replay.findings import Incarnation, Report
 from replay.fold import fold_log
+from replay.perfetto_command import perfetto_command
 from replay.simulate_command import simulate_command
 from replay.timeline import open_lines
 from replay.timeline_text import print_timeline
@@ -36,6 +38,8 @@ def main() -> None:
 
 
 main.add_command(simulate_command)
+main.add_command(perfetto_command)
+main.add_command(export_command)
 
 
 @main.command()

@@ -29,13 +29,21 @@ class Unreadable(click.ClickException):
     exit_code = 2
 
 
+class Interrupted(click.ClickException):
+    """The user had enough. The code is a shell's for SIGINT."""
+
+    exit_code = 130
+
+
 @contextmanager
 def errors_in_words() -> Iterator[None]:
-    """A LogError becomes its message and exit code 2."""
+    """A LogError becomes its message and exit code 2; Ctrl-C a word and 130."""
     try:
         yield
     except LogError as error:
         raise Unreadable(str(error)) from None
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; the log is as it was") from None
 
 
 @contextmanager
