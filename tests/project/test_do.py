@@ -95,3 +95,30 @@ def test_wordy_output_is_shown_only_when_something_fails(
     assert "the cause" in told
     assert "It failed.\n  Why: " in told
     assert told.count("WARNING") <= do.LOG_LINES_SHOWN
+
+
+def test_an_engine_that_has_no_list_is_told_what_there_is() -> None:
+    for arguments in (["engines"], ["engines", "vllm-0.1"]):
+        done = run(*arguments)
+        assert done.returncode == 2
+        assert "vllm-0.29, vllm-0.32" in done.stderr
+
+
+def test_an_engine_is_installed_anew_when_its_list_changes(
+    do: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def make(name: str, folder: str) -> None:
+        made.append(name)
+        Path(folder).mkdir(exist_ok=True)
+
+    monkeypatch.setattr(do, "make", make)
+    packages = tmp_path / "tests" / "engines" / "toy" / "requirements-1.0.txt"
+    packages.parent.mkdir(parents=True)
+    packages.write_text("toy==1.0.0\n")
+    assert do.environment("toy-1.0") == do.environment("toy-1.0") == str(tmp_path / ".env-toy-1.0")
+    assert made == ["toy-1.0"]
+    packages.write_text("toy==1.0.1\n")
+    do.environment("toy-1.0")
+    assert made == ["toy-1.0"] * 2
