@@ -6,8 +6,9 @@ What is wrong with the log is collected as troubles (damage: named by file, offs
 should merely know (from which seq it speaks, a torn last frame) as notes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import attrs
 import msgspec
@@ -23,10 +24,14 @@ from orbitkv.events.frame import (
     NotALog,
     SegmentHeader,
     SegmentName,
+    decode_header,
     parse_segment_name,
 )
 from orbitkv.events.record import Record
 from orbitkv.events.scan import Ending, Scan, Stop, expand
+
+_HEAD_BYTES = 16 << 10
+"""Enough for a header, also of a compressed segment."""
 
 
 @attrs.frozen(slots=True)
@@ -57,12 +62,13 @@ class LogFrame:
 class LogSegment:
     """One segment of a log. Read `frames` to the end before going to the next segment."""
 
-    def __init__(self, path: Path, scan: Scan, size_bytes: int, expanded_bytes: int) -> None:
+    def __init__(self, path: Path, scan: Scan, data: bytes, size_bytes: int) -> None:
         self.path = path
         self.header: SegmentHeader = scan.header
         self.size_bytes = size_bytes
         """On disk."""
-        self.expanded_bytes = expanded_bytes
+        self.data = data
+        """All of its bytes, expanded."""
         self.last_at_ns = 0
         """Of the newest record that was read."""
         self._scan = scan
@@ -78,24 +84,53 @@ class LogSegment:
         return self._refused or self._scan.ending
 
     @property
+    def expanded_bytes(self) -> int:
+        return len(self.data)
+
+    @property
     def whole(self) -> bool:
         """Nothing is missing between its snapshot and its ending."""
         return self.ending.stop in (Stop.OPEN, Stop.SEALED)
 
     def frames(self) -> Iterator[LogFrame]:
         """The segment's records, frame by frame, up to where they can be trusted."""
-        for frame in self._frames:
-            if frame.kind is not FrameKind.RECORDS:
-                continue
+        for frame in self.record_frames():
             records = _decode(frame)
             trouble = records if isinstance(records, str) else _inconsistent(frame, records, self.last_at_ns)
             if isinstance(records, str) or trouble:
-                self._refused = Ending(
-                    Stop.DAMAGED, frame.offset, frame.first_seq, frame.previous_checksum, 0, 0, trouble
-                )
+                self.refuse(frame, trouble)
                 return
             self.last_at_ns = records[-1].at_ns
             yield LogFrame(frame.offset, records, frame.payload)
+
+    def record_frames(self) -> Iterator[Frame]:
+        """The frames that hold records, undecoded. Who finds that one cannot be trusted, refuses it."""
+        return (frame for frame in self._frames if frame.kind is FrameKind.RECORDS)
+
+    def refuse(self, frame: Frame, trouble: str) -> None:
+        """The segment can be believed up to here. For whoever reads it, who then stops."""
+        self._refused = Ending(
+            Stop.DAMAGED, frame.offset, frame.first_seq, frame.previous_checksum, 0, 0, trouble
+        )
+
+
+@attrs.frozen(slots=True)
+class KnownSegment:
+    """A segment that was read before, to its closing frame: of its file only the header is read."""
+
+    path: Path
+    header: SegmentHeader
+    ending: Ending
+    last_at_ns: int
+    size_bytes: int
+
+    @property
+    def whole(self) -> bool:
+        return True
+
+
+Known: TypeAlias = Callable[[SegmentHeader], tuple[Ending, int] | None]
+"""Of a segment that was read before to its closing frame: that ending, and its last record's time."""
 
 
 class Log:
@@ -127,22 +162,38 @@ class Log:
 
     def segments(self) -> Iterator[LogSegment]:
         """Every segment that can be read, oldest first. Troubles and notes are complete afterwards."""
-        before: LogSegment | None = None
+        return (segment for segment in self.segments_but(lambda _: None) if isinstance(segment, LogSegment))
+
+    def segments_but(self, known: Known) -> Iterator[LogSegment | KnownSegment]:
+        """The same; those that are known already are passed over."""
+        before: LogSegment | KnownSegment | None = None
         last_file = self._files[-1]
         for file in self._files:
-            segment = self._segment(file)
+            segment = self._known(file, known) or self._segment(file)
             if segment is None:
                 before = None
                 continue
             if before is not None:
                 self._compare(before, segment)
-                if before.header.incarnation == segment.header.incarnation:
+                is_next = before.header.incarnation == segment.header.incarnation
+                if is_next and isinstance(segment, LogSegment):
                     segment.last_at_ns = before.last_at_ns
             elif file is self._files[0]:
                 self._note_beginning(segment.header)
             yield segment
-            self._judge(segment, is_last=file is last_file)
+            if isinstance(segment, LogSegment):
+                self._judge(segment, is_last=file is last_file)
             before = segment
+
+    def _known(self, file: Path, known: Known) -> KnownSegment | None:
+        """None if it must be read, for whatever reason; reading it then tells that."""
+        try:
+            with file.open("rb") as opened:
+                header = decode_header(expand(opened.read(_HEAD_BYTES)).data)
+            found = known(header)
+            return KnownSegment(file, header, *found, file.stat().st_size) if found else None
+        except (LogError, OSError):
+            return None
 
     def _segment(self, file: Path) -> LogSegment | None:
         found = _read(file)
@@ -163,14 +214,14 @@ class Log:
             what = f"{expanded.trouble or error}; its records cannot be read"
             self.troubles.append(Trouble(path, 0, incarnation, 0, what))
             return None
-        segment = LogSegment(path, scan, len(data), len(expanded.data))
+        segment = LogSegment(path, scan, expanded.data, len(data))
         header = scan.header
         if stated and (stated.incarnation, stated.number) != (header.incarnation, header.number):
             proper = SegmentName(header.incarnation, header.number, stated.compressed)
             self._add(segment, 0, header.first_seq, f"the file is named wrongly, it holds {proper}")
         return segment
 
-    def _compare(self, before: LogSegment, segment: LogSegment) -> None:
+    def _compare(self, before: LogSegment | KnownSegment, segment: LogSegment | KnownSegment) -> None:
         """Does this segment begin where the one before ended?"""
         old, new = before.header, segment.header
         if new.log_id != old.log_id:
@@ -200,7 +251,7 @@ class Log:
     def _note_beginning(self, header: SegmentHeader) -> None:
         self.notes.append(f"speaks from incarnation {header.incarnation} seq {header.first_seq}")
 
-    def _add(self, segment: LogSegment, offset: int, seq: int, what: str) -> None:
+    def _add(self, segment: LogSegment | KnownSegment, offset: int, seq: int, what: str) -> None:
         self.troubles.append(Trouble(segment.path, offset, segment.header.incarnation, seq, what))
 
 

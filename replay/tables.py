@@ -1,278 +1,292 @@
 """Which facts stand in which table of the warehouse, column by column.
 
-Exists so that SQL over a log needs no knowledge of msgpack or packed columns: a fact that names pages is
-one row for each page. Says only how facts are laid out; what they add up to is SQL's business.
+Exists so that SQL over a log needs no knowledge of msgpack or packed columns. Tables follow from the
+vocabulary: each kind of fact is a table under its own name (`QueryOpened` is `query_opened`), each of its
+fields a column, and a fact that lists pages is one row for each. What does not follow is declared here.
+Says only how facts are laid out; what they add up to is SQL's business.
 
 Every row begins with `stretch`, `seq` and `fact`: the run of records without a gap that it stands in,
 its record, and its place among all facts of the warehouse. Words stand instead of the numbers of closed
 sets. Rows keep the order of the log and, within one fact, that of its columns.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator
-from enum import IntEnum
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, IntEnum
 from typing import Any, TypeAlias, get_args
 
 import attrs
-import numpy as np
+import msgspec
 
 from orbitkv.events import facts
 from orbitkv.events.commands import Command
-from orbitkv.events.facts import HintAdmitted, QueryCut, QueryGranted, QueryOpened
-from orbitkv.events.ids import Column
-from orbitkv.events.outcomes import EvictionReason, HintEnd, HintSkip, Origin, PageClass, QueryEnd, Unused
-from orbitkv.events.record import Record
+from orbitkv.events.config import KernelConfig
+from orbitkv.events.facts import Event
+from orbitkv.events.outcomes import ReadOutcome, SaveDrop, WriteOutcome
+from replay import lists
+from replay.words import Words, snake
+
+Row: TypeAlias = Sequence[Any]
+"""A fact as it stands in the log, its tag first; or a part of one, as `Table.split` gives it."""
+
+
+class Shape(Enum):
+    """What a field holds, and what becomes of it in SQL."""
+
+    NUMBER = "BIGINT"
+    HASH = "UBIGINT"
+    """A number that uses all of its 64 bits."""
+    WORD = "ENUM"
+    FLAG = "BOOLEAN"
+    TEXT = "VARCHAR"
+    BYTES = "BLOB"
+    U32S = "BIGINT "
+    """A packed column: one row for each of its values."""
+    U64S = "BIGINT  "
+    WORDS = "ENUM "
+    """The same, of words with one byte each."""
+    KEYS = "BLOB "
+    """Several byte strings, one row for each."""
+
+    @property
+    def many(self) -> bool:
+        """One row for each value in it."""
+        return self in (Shape.U32S, Shape.U64S, Shape.WORDS, Shape.KEYS)
 
 
 @attrs.frozen
-class Words:
-    """A closed set: `name` is that of its SQL type."""
-
+class Column:
     name: str
-    by_number: dict[int, str]
-
-    @classmethod
-    def of(cls, kind: type[IntEnum]) -> "Words":
-        snake = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
-        return cls(snake, {int(member): member.name.lower() for member in kind})
-
-
-_COUNTING = np.arange(4096, dtype="<u4").tobytes()
-"""0, 1, 2 ... as a packed column, as long as most queries need."""
-
-_CAUSES: dict[type, int] = {kind: number for number, kind in enumerate(get_args(Command))}
-
-Split: TypeAlias = Callable[[Any], Iterable[Any]]
-"""Takes a fact with nested tuples apart into things that have the table's columns as attributes."""
-
-
-@attrs.frozen
-class Number:
-    """A column with one value for each fact: a number, or a word where `words` names a closed set."""
-
-    name: str
+    shape: Shape
+    place: int
+    """In the row that it is read from."""
     words: Words | None = None
     counted: bool = False
     """The fact gives the value of its first page; those of the next ones run on."""
-    of: Callable[[Any], int] = attrs.field()
-    """The value of a fact; its attribute of that name, if nothing else is said."""
+    none: int | None = None
+    """This number says that there is no value: NULL."""
 
-    @of.default
-    def _attribute(self) -> Callable[[Any], int]:
-        return attrgetter(self.name)
+    @property
+    def sql_type(self) -> str:
+        return self.words.name if self.words else self.shape.value.strip()
 
 
 @attrs.frozen
 class Table:
     name: str
-    fact: type
-    numbers: tuple[Number, ...] = ()
-    texts: tuple[str, ...] = ()
-    """Columns with one string for each fact; not beside packed columns."""
-    packed: tuple[tuple[str, str], ...] = ()
-    """(column, attribute) of the packed u32 columns: one row for each of their values."""
-    split: Split | None = None
+    kind: type[msgspec.Struct]
+    """The kind of fact that it holds."""
+    columns: tuple[Column, ...]
+    split: Callable[[Row], Iterable[Row]] | None = None
+    """Takes a fact with lists in it apart into rows that `columns` are read from."""
+
+    @property
+    def plain(self) -> bool:
+        """Its rows are its facts, which are numbers and nothing else."""
+        numbers = all(column.shape in _NUMBERS for column in self.columns)
+        return self.split is None and numbers and len(self.columns) == len(fields_of(self.kind))
 
 
-def _numbers(*given: str | Number) -> tuple[Number, ...]:
-    return tuple(Number(each) if isinstance(each, str) else each for each in given)
+_NUMBERS = (Shape.NUMBER, Shape.HASH, Shape.WORD, Shape.FLAG)
 
 
-def _word(name: str, kind: type[IntEnum], attribute: str = "") -> Number:
-    return Number(name, Words.of(kind), of=attrgetter(attribute or name))
+# --- what the vocabulary does not say -------------------------------------------------------------------
+
+_RENAMED = {
+    "buffers": "buffer",
+    "pages": "page",
+    "reads": "read",
+    "slots": "slot",
+    "positions": "position",
+    "generations": "generation",
+    "incarnations": "incarnation",
+    "keys": "key",
+    "outcomes": "outcome",
+    "offsets": "offset_bytes",
+    "staging_offsets": "staging_offset_bytes",
+    "footprints": "footprint_blocks",
+    "group": "group_id",
+}
+"""Columns in the singular, and none that SQL would take for a clause of its own."""
+
+_BYTES = {"namespace_digest"}
+"""Byte strings that are one value; all others are packed columns."""
+_HASHES = {"body"}
+_U64S = {"offsets", "staging_offsets", "generations"}
+_OUTCOMES: dict[type, type[IntEnum]] = {facts.ReadsFailed: ReadOutcome, facts.WritesFailed: WriteOutcome}
+"""Kinds whose `outcomes` hold one of these words a byte."""
+_COUNTED = {(facts.BuffersAllocated, "generation"), (facts.ReadsQueued, "read")}
+
+_LISTS: dict[type, tuple[str, ...]] = {
+    facts.IncarnationStarted: ("config",),
+    facts.RankRegistered: ("groups",),
+    facts.InstanceSealed: ("groups",),
+    facts.QueryOpened: ("parts",),
+    facts.QueryWaiting: ("pages", "unknown"),
+    facts.QueryGranted: ("reach", "positions", "buffers"),
+    facts.QueryCut: ("reach",),
+    facts.GpuSynced: ("ranges",),
+    facts.SavesDropped: ("buffers",),
+    facts.HintAdmitted: ("parts", "pages"),
+}
+"""Facts that mean something without their lists: these fields stand in tables of their own."""
 
 
-@attrs.frozen(slots=True)
-class _Part:
-    operation: int
-    part: int
-    page_tokens: int
-    trailing_pages: int
-    asked_pages: int
+def fields_of(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)
 
 
-@attrs.frozen(slots=True)
-class _Reach:
-    operation: int
-    part: int
-    reach: int
+def kinds() -> tuple[type[msgspec.Struct], ...]:
+    """All kinds of facts."""
+    return get_args(Event)
 
 
-@attrs.frozen(slots=True)
-class _PartPages:
-    operation: int
-    part: int
-    page_index: int
-    pages: Column
+def _main_table(kind: type[msgspec.Struct]) -> Table:
+    left_out = _LISTS.get(kind, ())
+    columns = (
+        _column(kind, field, place)
+        for place, field in enumerate(fields_of(kind), 1)
+        if field.name not in left_out
+    )
+    return Table(snake(kind.__name__), kind, tuple(columns))
 
 
-@attrs.frozen(slots=True)
-class _Range:
-    lease: int
-    rank: int
-    first_position: int
-    end_position: int
+def _column(kind: type[msgspec.Struct], field: msgspec.structs.FieldInfo, place: int) -> Column:
+    shape, words = _shape(kind, field)
+    name = _RENAMED.get(field.name, field.name)
+    return Column(name, shape, place, words, counted=(kind, field.name) in _COUNTED)
 
 
-@attrs.frozen(slots=True)
-class _Hits:
-    operation: int
-    positions: Column
-    buffers: Column
+def _shape(kind: type[msgspec.Struct], field: msgspec.structs.FieldInfo) -> tuple[Shape, Words | None]:
+    if field.type is bytes:
+        return _bytes_shape(kind, field.name)
+    if field.type == tuple[bytes, ...]:
+        return Shape.KEYS, None
+    return _scalar_shape(field.type, field.name)
 
 
-def _parts(event: QueryOpened | HintAdmitted) -> Iterator[_Part]:
-    for part, (_, page_tokens, trailing, asked) in enumerate(event.parts):
-        yield _Part(event.operation, part, page_tokens, trailing, asked)
+def _bytes_shape(kind: type[msgspec.Struct], name: str) -> tuple[Shape, Words | None]:
+    if name == "outcomes":
+        return Shape.WORDS, Words.of(_OUTCOMES[kind])
+    if name in _BYTES:
+        return Shape.BYTES, None
+    return (Shape.U64S if name in _U64S else Shape.U32S), None
 
 
-def _reaches(event: QueryGranted | QueryCut) -> Iterator[_Reach]:
-    for part, reach in enumerate(event.reach):
-        yield _Reach(event.operation, part, reach)
+def _scalar_shape(given: Any, name: str) -> tuple[Shape, Words | None]:
+    """Of a field that holds one value. Raises TypeError for one that must be declared."""
+    if given is bool:
+        return Shape.FLAG, None
+    if given is int:
+        return (Shape.HASH if name in _HASHES else Shape.NUMBER), None
+    if given is str:
+        return Shape.TEXT, None
+    if isinstance(given, type) and issubclass(given, IntEnum):
+        return Shape.WORD, Words.of(given)
+    raise TypeError(f"{name} holds {given}, which is no column; declare it in replay/tables.py")
 
 
-def _part_pages(event: HintAdmitted) -> Iterator[_PartPages]:
-    for part, pages in enumerate(event.pages):
-        yield _PartPages(event.operation, part, 0, pages)
+# --- lists --------------------------------------------------------------------------------------------
 
 
-def _ranges(event: facts.GpuSynced) -> Iterator[_Range]:
-    for first, end in event.ranges:
-        yield _Range(event.lease, event.rank, first, end)
+def _list_table(
+    name: str, kind: type[msgspec.Struct], split: Callable[[Row], Iterable[Row]], *columns: Column | str
+) -> Table:
+    """Rows of `split` hold the columns in this order."""
+    made = (
+        attrs.evolve(column, place=place)
+        if isinstance(column, Column)
+        else Column(column, Shape.NUMBER, place)
+        for place, column in enumerate(columns)
+    )
+    return Table(f"{snake(kind.__name__)}_{name}", kind, tuple(made), split)
 
 
-def _hits(event: QueryGranted) -> Iterator[_Hits]:
-    yield _Hits(event.operation, event.positions or _counting(len(event.buffers)), event.buffers)
+def _of(name: str, shape: Shape, **more: Any) -> Column:
+    return Column(name, shape, 0, **more)
 
 
-def _counting(size_bytes: int) -> Column:
-    if size_bytes <= len(_COUNTING):
-        return _COUNTING[:size_bytes]
-    return np.arange(size_bytes // 4, dtype="<u4").tobytes()
+_PART = ("operation", "part", "group_id", "page_tokens", "trailing_pages", "asked_pages")
+_REACH = ("operation", "part", "reach")
+_PAGE_INDEX = _of("page_index", Shape.NUMBER, counted=True)
 
-
-_PART_NUMBERS = _numbers("operation", "part", "page_tokens", "trailing_pages", "asked_pages")
-_REACH_NUMBERS = _numbers("operation", "part", "reach")
-_TIER_NUMBERS = _numbers("asked", "dram", "peer", "ssd", "miss")
-_BUFFER = (("buffer", "buffers"),)
-_READ = (("read", "reads"),)
-
-RECORDS = Table(
-    "records",
-    Record,
+_CONFIG = Table(
+    "config",
+    facts.IncarnationStarted,
     (
-        Number("at_ns"),
-        Number(
-            "cause",
-            Words("cause", {number: kind.__name__ for kind, number in _CAUSES.items()}),
-            of=lambda record: _CAUSES[type(record.cause)],
+        Column("incarnation", Shape.NUMBER, 0),
+        *(
+            Column(field.name, _scalar_shape(field.type, field.name)[0], place)
+            for place, field in enumerate(fields_of(KernelConfig), 1)
         ),
     ),
+    lists.config,
 )
-"""One row for each record; `fact` is its last one, or that of a record before where it has none."""
+"""One row for each incarnation: the settings that its decisions depend on."""
 
-TABLES: tuple[Table, ...] = (
-    # Pages in DRAM. A buffer's number is used again, its generation never is.
-    Table(
-        "buffers_allocated",
-        facts.BuffersAllocated,
-        _numbers(Number("generation", counted=True), "footprint_bytes"),
-        packed=(("buffer", "buffers"), ("page", "pages")),
+LISTS: tuple[Table, ...] = (
+    _CONFIG,
+    _list_table(
+        "groups",
+        facts.RankRegistered,
+        lists.rank_groups,
+        *("session", "instance", "rank", "group_id", "page_tokens"),
     ),
-    Table(
-        "pages_inserted",
-        facts.PagesInserted,
-        _numbers(_word("page_class", PageClass), _word("origin", Origin)),
-        packed=_BUFFER,
+    _list_table(
+        "slices",
+        facts.RankRegistered,
+        lists.rank_slices,
+        *("session", "instance", "rank", "group_id"),
+        _of("slice", Shape.TEXT),
+        "payload_bytes",
+        _of("replicated", Shape.FLAG),
     ),
-    Table(
-        "pages_evicted",
-        facts.PagesEvicted,
-        _numbers(_word("page_class", PageClass), _word("reason", EvictionReason)),
-        packed=_BUFFER,
+    _list_table(
+        "groups",
+        facts.InstanceSealed,
+        lists.instance_groups,
+        *("instance", "group_id", "space", "page_tokens", "footprint_bytes"),
     ),
-    Table("pages_prepared", facts.PagesPrepared, packed=_BUFFER),
-    Table("pages_restored", facts.PagesRestored, packed=_BUFFER),
-    Table("pages_unused", facts.PagesUnused, _numbers(_word("cause", Unused)), packed=_BUFFER),
-    # Demands. `query_reaches` says how far each part goes on; a cut shortens it.
-    Table(
-        "queries_opened",
-        QueryOpened,
-        _numbers("operation", "instance", "attempt", "revision", "asked_pages"),
-        ("request",),
+    _list_table("parts", facts.QueryOpened, lists.parts, *_PART),
+    _list_table(
+        "pages",
+        facts.QueryWaiting,
+        lists.waiting_pages,
+        *("operation", "part", _PAGE_INDEX, _of("page", Shape.U32S, none=0xFFFF_FFFF)),
     ),
-    Table("query_parts", QueryOpened, _PART_NUMBERS, split=_parts),
-    Table("queries_granted", QueryGranted, _numbers("operation")),
-    Table("granted_reaches", QueryGranted, _REACH_NUMBERS, split=_reaches),
-    Table(
-        "query_hits",
-        QueryGranted,
-        _numbers("operation"),
-        packed=(("position", "positions"), ("buffer", "buffers")),
-        split=_hits,
+    _list_table(
+        "unknown",
+        facts.QueryWaiting,
+        lists.waiting_unknown,
+        *("operation", "part", _of("nth", Shape.NUMBER, counted=True), _of("key", Shape.KEYS)),
     ),
-    Table("cut_reaches", QueryCut, _REACH_NUMBERS, split=_reaches),
-    Table("decisions_settled", facts.DecisionSettled, _numbers("operation") + _TIER_NUMBERS),
-    Table("queries_ended", facts.QueryEnded, _numbers("operation", _word("outcome", QueryEnd, "end"))),
-    # Reads from the SSD, shared by any number of demands and hints.
-    Table(
-        "reads_queued",
-        facts.ReadsQueued,
-        _numbers("operation", Number("read", counted=True), _word("origin", Origin)),
-        packed=(("page", "pages"), ("position", "positions")),
+    _list_table("reach", facts.QueryGranted, lists.granted_reach, *_REACH),
+    _list_table(
+        "hits",
+        facts.QueryGranted,
+        lists.granted_hits,
+        *("operation", _of("position", Shape.U32S), _of("buffer", Shape.U32S)),
     ),
-    Table(
-        "reads_joined",
-        facts.ReadsJoined,
-        _numbers("operation"),
-        packed=(("read", "reads"), ("position", "positions")),
+    _list_table("reach", facts.QueryCut, lists.cut_reach, *_REACH),
+    _list_table(
+        "ranges", facts.GpuSynced, lists.synced_ranges, *("lease", "rank", "first_position", "end_position")
     ),
-    Table(
-        "reads_submitted",
-        facts.ReadsSubmitted,
-        _numbers(_word("origin", Origin)),
-        packed=(("read", "reads"), ("buffer", "buffers")),
+    _list_table(
+        "buffers",
+        facts.SavesDropped,
+        lists.dropped_buffers,
+        *(_of("reason", Shape.WORD, words=Words.of(SaveDrop)), _of("buffer", Shape.U32S)),
     ),
-    Table("reads_dropped", facts.ReadsDropped, packed=_READ),
-    Table("reads_landed", facts.ReadsLanded, packed=_READ),
-    Table("reads_failed", facts.ReadsFailed, packed=_READ),
-    # Leases and what ranks made of them.
-    Table("leases_granted", facts.LeaseGranted, _numbers("lease", "operation")),
-    Table("leases_released", facts.LeaseReleased, _numbers("lease")),
-    Table("gpu_syncs", facts.GpuSynced, _numbers("lease", "rank")),
-    Table(
-        "gpu_sync_ranges",
-        facts.GpuSynced,
-        _numbers("lease", "rank", "first_position", "end_position"),
-        split=_ranges,
+    _list_table("parts", facts.HintAdmitted, lists.hint_parts, *_PART),
+    _list_table(
+        "pages",
+        facts.HintAdmitted,
+        lists.hint_pages,
+        *("operation", "part", _PAGE_INDEX, _of("page", Shape.U32S)),
     ),
-    # Hints.
-    Table(
-        "hints_admitted",
-        HintAdmitted,
-        _numbers("operation", "instance", "attempt", "asked_pages"),
-        ("request",),
-    ),
-    Table("hint_parts", HintAdmitted, _PART_NUMBERS, split=_parts),
-    Table(
-        "hint_pages",
-        HintAdmitted,
-        _numbers("operation", "part", Number("page_index", counted=True)),
-        packed=(("page", "pages"),),
-        split=_part_pages,
-    ),
-    Table(
-        "hints_skipped",
-        facts.HintSkipped,
-        _numbers("instance", "attempt", _word("reason", HintSkip), "asked_pages"),
-        ("request",),
-    ),
-    Table(
-        "hints_not_needed", facts.HintNotNeeded, _numbers("instance", "attempt", "asked_pages"), ("request",)
-    ),
-    Table("hints_ended", facts.HintEnded, _numbers("operation", _word("outcome", HintEnd, "end"))),
-    Table("warm_probes", facts.WarmProbed, _numbers("instance", "attempt") + _TIER_NUMBERS, ("request",)),
-    # The end of a chain.
-    Table("incarnations_closed", facts.IncarnationClosed),
 )
+
+TABLES: tuple[Table, ...] = (*map(_main_table, kinds()), *LISTS)
+"""All tables of facts: one for each kind, then those of their lists."""
+
+CAUSES = Words("cause", {kind.__struct_config__.tag: kind.__name__ for kind in get_args(Command)})
+"""The names of commands by their tags in the log."""

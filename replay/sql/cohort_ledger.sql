@@ -30,7 +30,7 @@ causes AS (
             WHEN c.evicted_for = 'cleanup' THEN 'cleanup'
             ELSE 'evicted'
         END AS cause
-    FROM cohorts c LEFT JOIN incarnations_closed i ON i.stretch = c.stretch AND i.seq = c.released_seq
+    FROM cohorts c LEFT JOIN incarnation_closed i ON i.stretch = c.stretch AND i.seq = c.released_seq
 ),
 preparing AS (
     SELECT r.stretch, r.submitted_seq AS seq,

@@ -7,16 +7,16 @@
 -- the answer is none (missed, bypassed, expired), whatever was held by then. There are no peers yet.
 WITH
 answers AS (
-    SELECT stretch, seq, operation, 'ready' AS answer FROM leases_granted
+    SELECT stretch, seq, operation, 'ready' AS answer FROM lease_granted
     UNION ALL
-    SELECT stretch, seq, operation, outcome::VARCHAR FROM queries_ended
-    WHERE outcome IN ('bypassed', 'missed', 'expired')
+    SELECT stretch, seq, operation, "end"::VARCHAR FROM query_ended
+    WHERE "end" IN ('bypassed', 'missed', 'expired')
 ),
 recounted AS (
     SELECT s.stretch, s.fact,
         count(*) FILTER (q.tier = 'dram') AS dram_found, count(*) FILTER (q.tier = 'ssd') AS ssd_found
-    FROM decisions_settled s
-    JOIN leases_granted l USING (stretch, seq, operation)
+    FROM decision_settled s
+    JOIN lease_granted l USING (stretch, seq, operation)
     JOIN query_pages q ON q.stretch = s.stretch AND q.operation = s.operation
     WHERE q.held AND q.had_fact < s.fact AND (q.let_go_fact IS NULL OR q.let_go_fact > s.fact)
     GROUP BY ALL
@@ -28,7 +28,7 @@ demands AS (
         coalesce(dram_found, 0) AS dram_found, coalesce(ssd_found, 0) AS ssd_found,
         format('demand {} ({})', o.name, coalesce(o.request, 'opened elsewhere')) AS name,
         row_number() OVER (PARTITION BY s.stretch, s.operation ORDER BY s.fact) AS nth
-    FROM decisions_settled s
+    FROM decision_settled s
     JOIN operations o ON o.stretch = s.stretch AND o.operation = s.operation AND o.kind = 'demand'
     LEFT JOIN recounted r ON r.stretch = s.stretch AND r.fact = s.fact
 ),
@@ -45,7 +45,7 @@ settling AS (
     FROM demands ANTI JOIN answers USING (stretch, seq, operation)
     UNION ALL
     SELECT a.stretch, a.seq, format('demand {} is answered ({}) and not settled', o.name, a.answer)
-    FROM answers a ANTI JOIN decisions_settled s USING (stretch, seq, operation)
+    FROM answers a ANTI JOIN decision_settled s USING (stretch, seq, operation)
     JOIN operations o ON o.stretch = a.stretch AND o.operation = a.operation AND o.kind = 'demand'
 ),
 counting AS (
@@ -65,14 +65,14 @@ counting AS (
     WHERE q.tier = 'dram' AND (g.inserted_fact IS NULL OR g.inserted_fact > q.fact OR g.evicted_fact < q.fact)
 ),
 hints AS (
-    SELECT stretch, seq, instance, request, attempt, asked_pages, operation FROM hints_admitted
-    UNION ALL SELECT stretch, seq, instance, request, attempt, asked_pages, NULL FROM hints_skipped
-    UNION ALL SELECT stretch, seq, instance, request, attempt, asked_pages, NULL FROM hints_not_needed
+    SELECT stretch, seq, instance, request, attempt, asked_pages, operation FROM hint_admitted
+    UNION ALL SELECT stretch, seq, instance, request, attempt, asked_pages, NULL FROM hint_skipped
+    UNION ALL SELECT stretch, seq, instance, request, attempt, asked_pages, NULL FROM hint_not_needed
 ),
 -- Of the pages that a hint names it needs all; of those of a trailing part the last.
 needed AS (
     SELECT p.stretch, p.operation, p.fact, p.seq, p.part, h.page_index, h.page
-    FROM hint_parts p JOIN hint_pages h USING (stretch, operation, part)
+    FROM hint_admitted_parts p JOIN hint_admitted_pages h USING (stretch, operation, part)
     QUALIFY p.trailing_pages = 0
         OR h.page_index >= count(*) OVER (PARTITION BY p.stretch, p.operation, p.part) - p.trailing_pages
 ),
@@ -87,20 +87,20 @@ probes AS (
     SELECT h.*, p.fact, p.asked, p.dram, p.peer, p.ssd, p.miss,
         coalesce(s.needed, 0) AS needed, coalesce(s.reads, 0) AS reads
     FROM hints h
-    LEFT JOIN warm_probes p USING (stretch, seq, instance, request, attempt)
+    LEFT JOIN warm_probed p USING (stretch, seq, instance, request, attempt)
     LEFT JOIN seen s ON s.stretch = h.stretch AND s.operation = h.operation
 ),
 probing AS (
     SELECT stretch, seq, format(
         'hint for {}: dram {} + peer {} + ssd {} + miss {} are {} pages, asked were {}',
         request, dram, peer, ssd, miss, dram::HUGEINT + peer + ssd + miss, asked) AS why
-    FROM warm_probes WHERE dram::HUGEINT + peer + ssd + miss <> asked OR least(dram, peer, ssd, miss) < 0
+    FROM warm_probed WHERE dram::HUGEINT + peer + ssd + miss <> asked OR least(dram, peer, ssd, miss) < 0
     UNION ALL
     SELECT stretch, seq, format('the lookup of the hint for {} is not told', request)
     FROM probes WHERE fact IS NULL
     UNION ALL
     SELECT stretch, seq, format('the lookup for a hint for {} is told, and no hint', request)
-    FROM warm_probes ANTI JOIN hints USING (stretch, seq, instance, request, attempt)
+    FROM warm_probed ANTI JOIN hints USING (stretch, seq, instance, request, attempt)
     UNION ALL
     SELECT stretch, seq, format('the hint for {} asks for {} pages, its lookup for {}',
         request, asked_pages, asked)

@@ -23,7 +23,7 @@ from orbitkv.manager.kernel import State, fold, new_state
 from replay.__main__ import main
 from replay.audit_text import VIOLATIONS_SHOWN_MAX
 from replay.auditor import Cohort, Decisions, Ledgers, audit_log, invariants
-from replay.warehouse import WarehouseError, load_log
+from replay.warehouse import load_log
 from tests.log import samples
 from tests.log.hinting import Hinting, hinted_records
 from tests.log.simulated import simulated_records, write_log
@@ -233,7 +233,7 @@ def test_misshapen_facts_are_damage_with_their_place(tmp_path: Path, told: list[
     found = {trouble.seq: trouble for trouble in audit_log(path).log.troubles}
     assert sorted(found) == [20, 30, 40]
     assert found[20].what == "the columns of ReadsQueued do not fit each other"
-    assert "more than 63 bits" in found[40].what
+    assert "DecisionSettled has other fields than its kind" in found[40].what
     assert found[20].offset < found[30].offset < found[40].offset < len(data)
     assert run(str(path)).exit_code == 1
 
@@ -252,11 +252,6 @@ def test_a_log_can_be_loaded_into_a_file(tmp_path: Path, told: list[list[Record]
             " GROUP BY ALL ORDER BY ALL"
         ).fetchall()
     assert rows == [(number, len(records)) for number, records in enumerate(told, 1)]
-    with (
-        pytest.raises(WarehouseError, match=r"exists already.*name another one or remove it"),
-        load_log(tmp_path / "log", database),
-    ):
-        pass
 
 
 def test_a_log_that_cannot_be_read_leaves_no_file(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ told AS (
     FROM generation_facts WHERE generation IS NOT NULL GROUP BY ALL
     HAVING prepared_seq IS NOT NULL
 ),
-closed AS (SELECT stretch, min(seq) AS closed_seq FROM incarnations_closed GROUP BY ALL),
+closed AS (SELECT stretch, min(seq) AS closed_seq FROM incarnation_closed GROUP BY ALL),
 owners AS (
     SELECT stretch, generation, inserted_seq AS since_seq, evicted_seq AS until_seq
     FROM generations WHERE inserted_seq IS NOT NULL
@@ -47,7 +47,7 @@ releases AS (
 ),
 syncs AS (
     SELECT q.stretch, q.generation, min(s.seq) AS synced_seq
-    FROM query_pages q JOIN gpu_sync_ranges s
+    FROM query_pages q JOIN gpu_synced_ranges s
         ON s.stretch = q.stretch AND s.lease = q.lease
         AND q.lease_position >= s.first_position AND q.lease_position < s.end_position
     GROUP BY ALL

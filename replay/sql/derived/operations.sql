@@ -8,17 +8,17 @@
 CREATE TABLE operations AS
 WITH
 opened AS (
-    SELECT stretch, operation, 'demand' AS kind, fact, seq, asked_pages, request FROM queries_opened
+    SELECT stretch, operation, 'demand' AS kind, fact, seq, asked_pages, request FROM query_opened
     UNION ALL
-    SELECT stretch, operation, 'warm', fact, seq, asked_pages, request FROM hints_admitted
+    SELECT stretch, operation, 'warm', fact, seq, asked_pages, request FROM hint_admitted
 ),
 seen AS (
     SELECT stretch, operation, kind FROM opened
-    UNION SELECT stretch, operation, 'demand' FROM queries_granted
-    UNION SELECT stretch, operation, 'demand' FROM decisions_settled
-    UNION SELECT stretch, operation, 'demand' FROM leases_granted
-    UNION SELECT stretch, operation, 'demand' FROM queries_ended
-    UNION SELECT stretch, operation, 'warm' FROM hints_ended
+    UNION SELECT stretch, operation, 'demand' FROM query_granted
+    UNION SELECT stretch, operation, 'demand' FROM decision_settled
+    UNION SELECT stretch, operation, 'demand' FROM lease_granted
+    UNION SELECT stretch, operation, 'demand' FROM query_ended
+    UNION SELECT stretch, operation, 'warm' FROM hint_ended
 ),
 openings AS (
     SELECT stretch, operation, kind, min(fact) AS opened_fact, min(seq) AS opened_seq,
@@ -27,16 +27,16 @@ openings AS (
 ),
 leases AS (
     SELECT stretch, operation, min(lease) AS lease, min(fact) AS leased_fact, min(seq) AS leased_seq
-    FROM leases_granted GROUP BY ALL
+    FROM lease_granted GROUP BY ALL
 ),
 releases AS (
-    SELECT stretch, lease, min(fact) AS fact, min(seq) AS seq FROM leases_released GROUP BY ALL
+    SELECT stretch, lease, min(fact) AS fact, min(seq) AS seq FROM lease_released GROUP BY ALL
 ),
 ends AS (
     SELECT stretch, operation, 'demand' AS kind, min(fact) AS ended_fact, min(seq) AS ended_seq
-    FROM queries_ended GROUP BY ALL
+    FROM query_ended GROUP BY ALL
     UNION ALL
-    SELECT stretch, operation, 'warm', min(fact), min(seq) FROM hints_ended GROUP BY ALL
+    SELECT stretch, operation, 'warm', min(fact), min(seq) FROM hint_ended GROUP BY ALL
 )
 SELECT
     seen.stretch, seen.operation, seen.kind,

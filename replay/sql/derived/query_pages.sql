@@ -12,16 +12,16 @@ CREATE TABLE query_pages AS
 WITH
 hint_reaches AS (
     SELECT p.stretch, p.operation, p.fact, p.seq, p.part, count(h.page) AS reach
-    FROM hint_parts p LEFT JOIN hint_pages h USING (stretch, operation, part) GROUP BY ALL
+    FROM hint_admitted_parts p LEFT JOIN hint_admitted_pages h USING (stretch, operation, part) GROUP BY ALL
 ),
 reaches AS (
-    SELECT stretch, operation, fact, seq, part, reach FROM granted_reaches
-    UNION ALL SELECT stretch, operation, fact, seq, part, reach FROM cut_reaches
+    SELECT stretch, operation, fact, seq, part, reach FROM query_granted_reach
+    UNION ALL SELECT stretch, operation, fact, seq, part, reach FROM query_cut_reach
     UNION ALL SELECT stretch, operation, fact, seq, part, reach FROM hint_reaches
 ),
 parts AS (
-    SELECT stretch, operation, part, trailing_pages FROM query_parts
-    UNION SELECT stretch, operation, part, trailing_pages FROM hint_parts
+    SELECT stretch, operation, part, trailing_pages FROM query_opened_parts
+    UNION SELECT stretch, operation, part, trailing_pages FROM hint_admitted_parts
 ),
 bounds AS (
     SELECT r.*, if(p.trailing_pages = 0, 0, greatest(r.reach - p.trailing_pages, 0)) AS low
@@ -37,7 +37,7 @@ windows AS (
 ),
 taken AS (
     SELECT h.stretch, h.operation, h.fact, h.seq, h.position, 'dram' AS tier, NULL AS read, b.generation
-    FROM query_hits h ASOF LEFT JOIN buffers_allocated b
+    FROM query_granted_hits h ASOF LEFT JOIN buffers_allocated b
         ON b.stretch = h.stretch AND b.buffer = h.buffer AND b.fact <= h.fact
     UNION ALL
     SELECT q.stretch, q.operation, q.fact, q.seq, q.position, 'ssd', q.read, r.generation

@@ -6,10 +6,10 @@ SELECT s.incarnation, d.kind,
     sum(miss) AS miss, count(*) FILTER (NOT d.known) AS unjudged
 FROM (
     SELECT e.stretch, 'demand' AS kind, e.asked, e.dram, e.peer, e.ssd, e.miss, o.known IS TRUE AS known
-    FROM decisions_settled e
+    FROM decision_settled e
     LEFT JOIN operations o ON o.stretch = e.stretch AND o.operation = e.operation AND o.kind = 'demand'
     UNION ALL
-    SELECT stretch, 'warm', asked, dram, peer, ssd, miss, true FROM warm_probes
+    SELECT stretch, 'warm', asked, dram, peer, ssd, miss, true FROM warm_probed
 ) d
 JOIN stretches s USING (stretch)
 GROUP BY ALL

@@ -1,0 +1,110 @@
+"""The database that a log is loaded into: how it is opened, and how its failures are told."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from importlib.resources import files
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from orbitkv.events.frame import LogError
+from replay import sinks
+from replay.warehouse import book
+
+DUCKDB_MEMORY = "640MiB"
+"""Its tables beyond that go to a temporary folder; the whole process then stays below 1 GiB."""
+DUCKDB_THREADS = 2
+
+
+class WarehouseError(LogError):
+    """The log may be as it should; it cannot be loaded. The message says what mends that."""
+
+
+def sql_text(name: str) -> str:
+    """The text of the file `replay/sql/<name>.sql`."""
+    return (files("replay") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+@contextmanager
+def opened(database: Path | None) -> Iterator[Any]:
+    """A connection to the warehouse in this file, which is made if it is not there; or to one in memory.
+
+    DuckDB's own errors become WarehouseErrors. A file that nothing was loaded into is not left behind.
+    """
+    is_new = database is not None and not database.exists()
+    is_used = False
+    try:
+        with _connected(database) as connection:
+            try:
+                _prepare(connection, database)
+                yield connection
+            finally:
+                is_used = _is_used(connection)
+    finally:
+        if is_new and not is_used and database is not None:
+            database.unlink(missing_ok=True)
+
+
+@contextmanager
+def _connected(database: Path | None) -> Iterator[Any]:
+    duckdb = _duckdb()
+    with tempfile.TemporaryDirectory(prefix="orbitkv-replay-") as spill:
+        settings = {
+            "memory_limit": DUCKDB_MEMORY,
+            "threads": DUCKDB_THREADS,
+            "temp_directory": spill,
+            "autoinstall_known_extensions": False,
+        }
+        try:
+            with duckdb.connect(str(database or ":memory:"), config=settings) as connection:
+                yield connection
+        except duckdb.Error as error:
+            raise WarehouseError(
+                f"DuckDB gave up: {error}; if it lacks room, set TMPDIR to a folder that has more"
+            ) from error
+
+
+def _prepare(connection: Any, database: Path | None) -> None:
+    """Create the tables of a new warehouse, or see whether those that are there are ours."""
+    statements = [*sinks.statements(), *book.STATEMENTS]
+    schema = blake2b("".join(statements).encode(), digest_size=8).hexdigest()
+    there = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    if not there:
+        connection.execute("BEGIN")
+        for statement in statements:
+            connection.execute(statement)
+        connection.execute("CREATE TABLE warehouse AS SELECT ? AS schema, '' AS derived_from", [schema])
+        connection.execute("COMMIT")
+    elif "warehouse" not in there:
+        raise WarehouseError(
+            f"{database} is a DuckDB file without a log in it; name another one, or one that is not there yet"
+        )
+    elif connection.execute("SELECT schema FROM warehouse").fetchone() != (schema,):
+        raise WarehouseError(
+            f"{database} was made by another version of OrbitKV, with other tables;"
+            " load the log into a new file"
+        )
+
+
+def _is_used(connection: Any) -> bool:
+    """Whether something was loaded; also where the database can no longer say so."""
+    duckdb = _duckdb()
+    try:
+        return bool(connection.execute("SELECT count(*) FROM segments").fetchone()[0])
+    except duckdb.CatalogException:
+        return False
+    except duckdb.Error:
+        return True
+
+
+def _duckdb() -> ModuleType:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise WarehouseError(
+            "this needs DuckDB, which is not installed; it comes with an extra: pip install 'orbitkv[replay]'"
+        ) from error
+    module: ModuleType = duckdb
+    return module

@@ -1,0 +1,173 @@
+"""Loads logs into a warehouse: all that is new in them, in transactions that leave it right at any instant.
+
+A log may grow, be compressed and lose its oldest segments between two loads; what was loaded stays.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+
+from orbitkv.events.frame import Frame
+from replay.log import KnownSegment, Log, LogSegment, Trouble
+from replay.warehouse.book import Book, SegmentRow, stem
+from replay.warehouse.database import opened
+from replay.warehouse.derived import derive
+from replay.warehouse.facts import Facts
+from replay.warehouse.records import bare_records
+
+Progress: TypeAlias = Callable[[int], None]
+"""Is told how many of the log's bytes on disk have been dealt with."""
+
+LOT_RECORDS = 512
+"""Decoded records that become columns together. More of them drop out of the processor's cache."""
+FLUSH_FACTS = 300_000
+"""Facts that are collected as columns before DuckDB gets them and they are committed."""
+
+
+@attrs.define(slots=True)
+class Warehouse:
+    connection: Any
+    """Of DuckDB, to the tables."""
+    log: Log
+    """Troubles and notes are complete."""
+    records: int
+    """Of this log, in the warehouse."""
+
+
+@contextmanager
+def load_log(
+    path: Path, database: Path | None = None, progress: Progress | None = None
+) -> Iterator[Warehouse]:
+    """The log at `path`, in any state, loaded into the file `database`; without one, for this time only.
+
+    Raises LogError: it is no log, DuckDB is not installed, `database` holds something else, there is no room.
+    """
+    log = Log.open(path)
+    with opened(database) as connection:
+        loader = Loader(connection)
+        loader.load(log, progress)
+        derive(connection)
+        yield Warehouse(connection, log, loader.records_of(log))
+
+
+class Loader:
+    """Loads one log after the other. A warehouse has one at a time."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._book = Book(connection)
+        (last_fact,) = connection.execute("SELECT coalesce(max(fact), 0) FROM records").fetchone()
+        self._facts = Facts(connection, last_fact)
+        self._flushed_fact = last_fact
+        self._name = ""
+        """Of the log that is being loaded."""
+
+    def load(self, log: Log, progress: Progress | None = None) -> None:
+        """Load what is new. Afterwards the log's troubles are those of earlier loads, too."""
+        self._name = path = str(log.path.resolve())
+        before: LogSegment | KnownSegment | None = None
+        seen: list[str] = []
+        done_bytes = 0
+        with _without_collector():
+            for segment in log.segments_but(self._book.known):
+                if before is None:
+                    self._name = self._book.name(segment.header.log_id, path)
+                if isinstance(segment, LogSegment):
+                    log.troubles += self._load_segment(segment, before, path, _part(progress, done_bytes))
+                done_bytes += segment.size_bytes
+                if progress is not None:
+                    progress(done_bytes)
+                seen.append(stem(segment.path))
+                before = segment
+            self._commit()
+        self._book.tell_segments(self._name, seen, log.troubles)
+        log.troubles = self._book.troubles(self._name)
+
+    def records_of(self, log: Log) -> int:
+        """How many records of the log that was loaded last are in the warehouse."""
+        return int(
+            self._connection.execute(
+                "SELECT coalesce(sum(next_seq - first_seq), 0) FROM stretches WHERE starts_with(log, ?)",
+                [str(log.path.resolve())],
+            ).fetchone()[0]
+        )
+
+    def _load_segment(
+        self,
+        segment: LogSegment,
+        before: LogSegment | KnownSegment | None,
+        path: str,
+        progress: Callable[[float], None],
+    ) -> list[Trouble]:
+        row = self._book.row(segment.header) or self._book.open(segment, path, before)
+        loaded_offset = row.end_offset
+        found_end = not loaded_offset
+        if loaded_offset:
+            segment.last_at_ns = row.last_at_ns
+        last: Frame | None = None
+        for frame in segment.record_frames():
+            if frame.offset < loaded_offset:
+                found_end = frame.end_offset == loaded_offset and frame.checksum == row.checksum
+                continue
+            if not found_end:
+                break
+            records = bare_records(frame, segment.last_at_ns)
+            if isinstance(records, str):
+                segment.refuse(frame, records)
+                break
+            segment.last_at_ns = records[-1].at_ns
+            self._facts.add(segment.path, segment.header, frame.offset, records)
+            last = frame
+            if self._facts.collected >= LOT_RECORDS:
+                self._settle(row, last, segment.last_at_ns)
+                progress(segment.size_bytes * last.end_offset / len(segment.data))
+        if last is not None:
+            self._settle(row, last, segment.last_at_ns)
+        self._book.ended(row, segment, changed=not found_end)
+        if found_end:
+            return []
+        what = "what was loaded from it is no longer there: it was cut or replaced; load it into a new file"
+        return [Trouble(segment.path, loaded_offset, row.incarnation, row.next_seq, what)]
+
+    def _settle(self, row: SegmentRow, last: Frame, last_at_ns: int) -> None:
+        self._facts.settle(row.stretch)
+        self._book.read(
+            row,
+            end_offset=last.end_offset,
+            checksum=last.checksum,
+            next_seq=last.last_seq + 1,
+            last_at_ns=last_at_ns,
+        )
+        if self._facts.number - self._flushed_fact >= FLUSH_FACTS:
+            self._commit()
+
+    def _commit(self) -> None:
+        self._connection.execute("BEGIN")
+        self._facts.flush()
+        self._book.write()
+        self._book.tell_facts(self._name, self._facts.troubles)
+        self._connection.execute("COMMIT")
+        self._facts.troubles.clear()
+        self._flushed_fact = self._facts.number
+
+
+def _part(progress: Progress | None, done_bytes: int) -> Callable[[float], None]:
+    if progress is None:
+        return lambda _: None
+    return lambda more_bytes: progress(done_bytes + int(more_bytes))
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Facts hold no cycles, and looking for them again and again takes a fifth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
