@@ -1,16 +1,17 @@
-"""What the simulated engines and the operator do next: one command at a time, right and wrong ones mixed.
+"""What the simulated engines and the operator do next: one command at a time.
 
-Here are sessions, the operator and trouble; `asking`, `restoring` and `saving` hold what engines do in the
-course of their work. How often each move comes is drawn anew for every run: some runs see no hints at all,
-some little else. Hints are admitted only while nothing else is going on, so there are lulls, in which nobody
-asks and what is open is brought to its end.
+Here are sessions and the choice of the next move; `asking`, `restoring` and `saving` hold what engines do in
+the course of their work, `simulate_troubles` what goes wrong in it. How often each move comes is drawn anew
+for every run: some runs see no hints at all, some little else. Hints are admitted only while nothing else is
+going on, so there are lulls, in which nobody asks and what is open is brought to its end.
 """
 
+from bisect import bisect
 from collections.abc import Callable
+from itertools import accumulate
 
 from orbitkv.events import commands
-from orbitkv.events.commands import Command
-from orbitkv.events.ids import NONE_U32, SCHEDULER_RANK
+from orbitkv.events.ids import SCHEDULER_RANK
 from orbitkv.events.outcomes import SessionEnd
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import Refused
@@ -19,9 +20,20 @@ from replay.host import Host
 from replay.restoring import Restoring
 from replay.saving import Saving
 from replay.workload import Engine, GroupShape, Prompts
-from replay.world import u32
 
-Moves = list[tuple[int, Callable[[Engine], None]]]
+Move = Callable[[Engine], object]
+
+
+class Moves:
+    """Moves to draw from, each with its weight."""
+
+    def __init__(self, *weighed: tuple[int, Move]) -> None:
+        self._moves = [move for weight, move in weighed if weight]
+        self._weights = list(accumulate(weight for weight, _ in weighed if weight))
+
+    def at(self, place: float) -> Move:
+        """The move at a place between 0 and 1."""
+        return self._moves[bisect(self._weights, place * self._weights[-1])]
 
 
 class Actions:
@@ -30,57 +42,55 @@ class Actions:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.random = host.random
+        self.asking, self.restoring, self.saving = Asking(host), Restoring(host), Saving(host)
         self.next_session = 1
         self.next_process = 1
         self.dead: list[int] = []
         """Processes that have ended and whose end the manager does not know yet."""
-        prompts = Prompts(self.random)
-        self.engines = [
-            Engine("alpha", 2, (GroupShape(0, 64, 0, 4096),), b"\1" * 16, self.random, prompts),
-            Engine("beta", 1, (GroupShape(0, 64, 0, 8192),), b"\2" * 16, self.random, prompts),
-            Engine("gamma", 2, (GroupShape(0, 64, 0, 4096),), b"\1" * 16, self.random, prompts),
-            Engine(
-                "delta",
-                1,
-                (GroupShape(0, 64, 0, 4096), GroupShape(1, 128, 2, 12288)),
-                b"\3" * 16,
-                self.random,
-                Prompts(self.random),
-            ),
-        ][: self.random.choice((1, 2, 3, 3, 4))]
+        self.engines = self._engines()
         self._hinting = self.random.choice((0, 1, 1, 3))
         self._lull = 0
-        self._moves, self._quiet_moves = self._drawn()
+        self._usual, self._quiet = self._drawn()
+
+    def _engines(self) -> list[Engine]:
+        """Tenants of one manager: some share a namespace, some a model with other ranks, some nothing."""
+        random = self.random
+        prompts = Prompts(random)
+        small, large = GroupShape(0, 64, 0, 4096), GroupShape(0, 64, 0, 8192)
+        window = (GroupShape(0, 64, 0, 4096), GroupShape(1, 128, 2, 12288))
+        latent = GroupShape(0, 64, 0, 4096, replicated=True)
+        all_engines = [
+            Engine("alpha", 2, (small,), b"\1" * 16, random, prompts),
+            Engine("beta", 1, (large,), b"\2" * 16, random, prompts),
+            Engine("gamma", 2, (small,), b"\1" * 16, random, prompts),
+            Engine("delta", 1, window, b"\3" * 16, random, Prompts(random)),
+            Engine("epsilon", 3, (latent,), b"\4" * 16, random, prompts, observable=random.random() < 0.8),
+        ]
+        return random.sample(all_engines, random.choice((1, 2, 3, 3, 4, 5)))
 
     def _drawn(self) -> tuple[Moves, Moves]:
-        """(weight, move), as long as the run goes, and in its lulls."""
-        asking, restoring, saving = Asking(self.host), Restoring(self.host), Saving(self.host)
+        """As long as the run goes, and in its lulls."""
+        asking, restoring, saving = self.asking, self.restoring, self.saving
         often = self._hinting
-        usual: Moves = [
+        usual = Moves(
             (10, asking.ask),
             (10, asking.poll),
             (16, restoring.begin_restore),
             (16, restoring.sync),
-            (2, asking.cancel),
-            (2, asking.revise),
             (2, restoring.release),
-            (1, restoring.sync_again),
             (16, saving.begin_save),
             (24, saving.commit_save),
             (2, saving.abort_save),
             (1, self.connect_scheduler),
-            (1, self.die),
             (2, self.bury),
-            (1, self.operate),
-            (2, self.nonsense),
+            (1, self.report_stage),
             (6 * often, asking.hint),
             (often, asking.hint_again),
             (often, asking.hint_late),
-            (often, asking.cancel_hint),
             (5 * often, asking.follow),
             (often, self.begin_lull),
-        ]
-        quiet: Moves = [
+        )
+        quiet = Moves(
             (16, restoring.begin_restore),
             (24, restoring.sync),
             (8, restoring.release),
@@ -91,19 +101,18 @@ class Actions:
             (3, self.empty_dram),
             (20, asking.hint),
             (6, asking.hint_again),
-            (2, asking.cancel_hint),
-            (1, self.die),
-        ]
+        )
         return usual, quiet
 
     def one(self) -> None:
         engine = self.random.choice(self.engines)
+        if engine.stopped_until > self.host.world.step:
+            return
         if not engine.connected:
             self.connect(engine)
             return
         self._lull -= self._lull > 0
-        moves = self._quiet_moves if self._lull else self._moves
-        _, move = self.random.choices(moves, [weight for weight, _ in moves])[0]
+        move = (self._quiet if self._lull else self._usual).at(self.random.random())
         move(engine)
         engine.tidy()
 
@@ -116,6 +125,16 @@ class Actions:
     def empty_dram(self, engine: Engine) -> None:
         self.host.send(commands.DropDram())
 
+    def report_stage(self, engine: Engine) -> None:
+        request = engine.pick("loading", "leased")
+        if request is not None:
+            stage = self.random.choice(("queued", "first_use"))
+            self.host.send(
+                commands.ReportStage(
+                    engine.asker(), request.name, request.attempt, stage, self.host.world.step, 0
+                )
+            )
+
     # --- sessions -------------------------------------------------------------------------------------
 
     def connect(self, engine: Engine) -> None:
@@ -125,7 +144,7 @@ class Actions:
         process = engine.processes.get(rank)
         if process is None or process in self.dead:
             process, self.next_process = self.next_process, self.next_process + 1
-        session = self._open(process, engine)
+        session = self.open_session(process, engine)
         if session is None:
             return
         if isinstance(self.host.send(engine.registration(session, rank)), Refused):
@@ -135,7 +154,7 @@ class Actions:
         engine.sessions[rank] = session
         engine.processes[rank] = process
 
-    def _open(self, process: int, engine: Engine) -> int | None:
+    def open_session(self, process: int, engine: Engine) -> int | None:
         session, self.next_session = self.next_session, self.next_session + 1
         opened = self.host.send(
             commands.OpenSession(session, process, 4000 + process, 1000, engine.observable)
@@ -150,22 +169,11 @@ class Actions:
             engine.forget_session(session)
             return
         process, self.next_process = self.next_process, self.next_process + 1
-        session = self._open(process, engine)
+        session = self.open_session(process, engine)
         if session is None:
             return
         if isinstance(self.host.send(engine.registration(session, SCHEDULER_RANK)), Record):
             engine.scheduler = session
-
-    def die(self, engine: Engine) -> None:
-        """A connection breaks: the process has ended, or it lives on and will connect again."""
-        if self.random.random() < 0.5:
-            return
-        rank = self.random.choice(list(engine.sessions))
-        session = engine.sessions[rank]
-        self.host.send(commands.CloseSession(session, self.random.choice(list(SessionEnd)[:3])))
-        engine.forget_rank(rank)
-        if self.random.random() < 0.7:
-            self.dead.append(engine.processes.pop(rank))
 
     def bury(self, engine: Engine) -> None:
         """The manager learns that a process has ended."""
@@ -173,48 +181,13 @@ class Actions:
             process = self.dead.pop(self.random.randrange(len(self.dead)))
             self.host.send(commands.ReleaseProcess(process, by_operator=self.random.random() < 0.2))
 
-    # --- the operator, and trouble --------------------------------------------------------------------
-
-    def operate(self, engine: Engine) -> None:
-        roll = self.random.random()
-        if roll < 0.4:
-            self.empty_dram(engine)
-        elif roll < 0.7:
-            writable = self.random.random() < 0.8
-            self.host.send(commands.SetStore(writable, "" if writable else "no space left"))
-        else:
-            self.host.send(commands.Tick())
-
-    def nonsense(self, engine: Engine) -> None:
-        """Commands that fit nothing, or that come too late: refused, or recorded as stale."""
-        some = self.random.randint(0, 40)
-        session = self.random.choice([*engine.sessions.values(), some])
-        operation = (some << 32) | self.random.randint(0, 5)
-        page = commands.QueryPart(0, 64, 0, u32([NONE_U32, NONE_U32]), (b"twice", b"twice"))
-        late: list[Command] = [
-            commands.PollQuery(session, operation),
-            commands.CancelQuery(session, operation),
-            commands.BeginRestore(session, some),
-            commands.ReleaseLease(session, some),
-            commands.CloseSession(1_000_000 + some, SessionEnd.CLOSED),
-            commands.SubmitQuery(session, "nonsense", 0, engine.next_ticket(session), 0, (page,)),
-            commands.SubmitQuery(session, "nonsense", 0, 1, 0, ()),
-            commands.BeginSave(session, 7, u32([NONE_U32]), (b"other group",)),
-            commands.CompleteReads(u32([900_000 + some]), bytes([0]), u32([1]), u32([1])),
-            commands.CompleteWrites(u32([700_000 + some]), bytes([0]), u32([1])),
-            commands.CompleteSeals(u32([600_000 + some])),
-            commands.WarmPrefix(session, "nonsense", 0, engine.next_ticket(session), 0, (page,)),
-            commands.WarmPrefix(session, "nonsense", 0, 1, 0, ()),
-            commands.CancelHint(session, some),
-            commands.ReportStage(session, "r", 0, "queued", 1, 1),
-            commands.Start(9, 1, self.host.config),
-        ]
-        self.host.send(self.random.choice(late))
+    # --- ends ----------------------------------------------------------------------------------------
 
     def manager_died(self) -> None:
         """Every session is gone; engines will connect again as if for the first time."""
         for engine in self.engines:
             engine.forget_all()
+            engine.stopped_until = 0
         self.dead.clear()
         self.next_session = self.next_process = 1
 

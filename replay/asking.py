@@ -61,13 +61,15 @@ class Asking:
         if request is not None:
             self._warm(engine, request, engine.asker())
 
-    def cancel_hint(self, engine: Engine) -> None:
+    def cancel_hint(self, engine: Engine) -> bool:
         """The queue drops a request: its last hint is taken back, half of the time twice."""
-        if engine.queued:
-            request = self.random.choice(engine.queued)
-            if self.random.random() < 0.5:
-                engine.queued.remove(request)
-            self._take_back(request, self.random.randint(1, 2))
+        if not engine.queued:
+            return False
+        request = self.random.choice(engine.queued)
+        if self.random.random() < 0.5:
+            engine.queued.remove(request)
+        self._take_back(request, self.random.randint(1, 2))
+        return True
 
     def _take_back(self, request: Request, times: int) -> None:
         for session, ticket in request.hints[-1:] * times:
@@ -147,20 +149,22 @@ class Asking:
             if request.stage == "loading":
                 self._look(engine, request)
 
-    def cancel(self, engine: Engine) -> None:
+    def cancel(self, engine: Engine) -> bool:
         """An abort; half of the time it is sent twice."""
         request = engine.pick("loading", "leased")
-        if request is not None:
-            for _ in range(self.random.randint(1, 2)):
-                self.host.send(commands.CancelQuery(engine.asker(), request.operation))
-            if all(copy.stage != "copying" for copy in request.ranks.values()):
-                request.stage = "over"
+        if request is None:
+            return False
+        for _ in range(self.random.randint(1, 2)):
+            self.host.send(commands.CancelQuery(engine.asker(), request.operation))
+        if all(copy.stage != "copying" for copy in request.ranks.values()):
+            request.stage = "over"
+        return True
 
-    def revise(self, engine: Engine) -> None:
+    def revise(self, engine: Engine) -> bool:
         """The same request asks for other pages; or the same again; or an older revision by mistake."""
         request = engine.pick("loading")
         if request is None:
-            return
+            return False
         roll = self.random.random()
         if roll < 0.7:
             engine.revise(request)
@@ -170,6 +174,7 @@ class Asking:
         elif request.revision:
             request.revision -= 1
             self._submit(engine, request, engine.asker())
+        return True
 
 
 def body(request: Request) -> int:

@@ -53,13 +53,15 @@ class Restoring:
         request.ranks[rank].stage = "done"
         self._finish(engine, request)
 
-    def sync_again(self, engine: Engine) -> None:
+    def sync_again(self, engine: Engine) -> bool:
         """A report that was lost on the way back is sent again."""
         request = engine.pick("leased")
-        if request is not None:
-            done = [rank for rank, copy in request.ranks.items() if copy.stage == "done"]
-            if done and done[0] in engine.sessions:
-                self.host.send(engine.sync_report(request, engine.sessions[done[0]]))
+        ranks = request.ranks.items() if request is not None else ()
+        done = [rank for rank, copy in ranks if copy.stage == "done" and rank in engine.sessions]
+        if request is None or not done:
+            return False
+        self.host.send(engine.sync_report(request, engine.sessions[done[0]]))
+        return True
 
     def _finish(self, engine: Engine, request: Request) -> None:
         if all(copy.stage == "done" for copy in request.ranks.values()):

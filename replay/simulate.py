@@ -1,32 +1,33 @@
-"""The minimal seeded simulator: the real kernel in a made-up world, and a log of what it did.
+"""The seeded simulator: the real kernel in a made-up world, and the log of what it did.
 
 One seed, one story: every choice comes from one `random.Random`, so that a run that found something is
-told again by its seed. Now and then the process "crashes": the records so far are folded from their
-bytes into a fresh state, which must have the same digest; then a new incarnation recovers what the page
-file holds. At the end everything is drained, and nothing may be left reserved, held or in flight.
+told again by its seed, byte for byte. Now and then the manager "dies": what is left of its log is folded
+from its bytes, from the beginning or from some segment's snapshot, into a fresh state, which must be the
+one that died; then a new incarnation recovers what the page file holds. At the end everything is drained,
+and nothing may be left reserved, held or in flight.
 
 A broken rule comes out as AssertionError, whether the kernel, the world or this file noticed it.
 """
 
-from collections import deque
+from bisect import bisect
 from collections.abc import Callable
+from itertools import accumulate
 from random import Random
 
 import attrs
 
 from orbitkv.events import commands
-from orbitkv.events.codec import decode_records, encode_records
 from orbitkv.events.commands import Command
-from orbitkv.events.config import SECOND_NS, KernelConfig
+from orbitkv.events.config import SECOND_NS
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import (
     KERNEL_REVISION,
     Answer,
     Refused,
+    State,
     check,
     digest,
     effects_of,
-    fold,
     new_state,
     next_deadline,
     outstanding,
@@ -35,92 +36,72 @@ from orbitkv.manager.kernel import (
     step,
 )
 from replay.actions import Actions
-from replay.lines import record_line
-from replay.world import Faults, World
+from replay.simulate_checks import Glance
+from replay.simulate_config import small_config
+from replay.simulate_faults import MOVES, Faults
+from replay.simulate_outcome import Outcome, Tally
+from replay.simulate_troubles import Troubles
+from replay.simulated_log import SimulatedLog
+from replay.workload import HOST
+from replay.world import World
 
-TAIL_LINES = 20
-
-
-def small_config(random: Random) -> KernelConfig:
-    """A world in which everything is scarce: a few dozen pages of DRAM, a few hundred on the SSD."""
-    superblock_bytes = 1 << 16
-    pool_bytes = superblock_bytes * random.randint(3, 8)
-    budget = pool_bytes * 3 // 4
-    return KernelConfig(
-        pool_bytes=pool_bytes,
-        superblock_bytes=superblock_bytes,
-        query_budget_bytes=budget,
-        instance_query_budget_bytes=random.choice((budget, budget * 2 // 3)),
-        demand_prefix_cut=random.random() < 0.3,
-        charge=random.choice(("owner", "owner", "shared")),
-        hints_per_session_max=random.choice((2, 16)),
-        hints_max=random.choice((3, 128)),
-        speculative_divisor=random.choice((2, 4)),
-        operations_per_session_max=random.choice((4, 128)),
-        operations_max=random.choice((8, 1024)),
-        ssd_inflight_bytes_max=random.choice((1 << 16, 1 << 18)),
-        ssd_foreground_reserved_bytes=1 << 15,
-        reclaim_batch_pages_max=random.choice((2, 512)),
-        ssd_bytes=random.choice((0, 6, 6, 6)) << 17,
-        ssd_segment_bytes=1 << 17,
-        ssd_slots_per_segment_max=16,
-        ssd_write_queue_pages_max=random.choice((4, 64)),
-        decisions_remembered_max=random.choice((2, 1024)),
-    )
-
-
-@attrs.define
-class Outcome:
-    """What a run came to."""
-
-    seed: int
-    steps: int
-    records: int = 0
-    refused: int = 0
-    answers: int = 0
-    incarnations: int = 1
-    digest: int = 0
-    tail: tuple[str, ...] = ()
+SEGMENTS_KEPT = 3
+"""Fewest segments of an incarnation that retention leaves."""
+JUMPS_S = (1, 1, 5, 70, 700, 86_400)
+"""How far the clock jumps."""
 
 
 class Simulation:
-    """One run. `on_record(record)` sees every record, `write(frame)` its bytes, in order.
+    """One run. `on_record(record)` sees every record in order, the closing one of each chain included.
 
+    After a power loss the records from some seq on are gone; `on_lost(first_seq)` says so.
     `careful`: also check that a command without a record left the state's digest as it was.
     `renewed`: go on from the restored snapshot, wherever one is taken; the story must not change.
+    `crashes`: False for one incarnation only, whatever `faults` says.
     """
 
     def __init__(
         self,
         seed: int,
         *,
+        faults: Faults | None = None,
         careful: bool = False,
         renewed: bool = False,
         crashes: bool = True,
-        faults: Faults | None = None,
+        log: SimulatedLog | None = None,
         on_record: Callable[[Record], None] | None = None,
-        write: Callable[[bytes], None] | None = None,
+        on_lost: Callable[[int], None] | None = None,
     ) -> None:
         self.random = Random(seed)
         self.config = small_config(self.random)
-        self.world = World(self.random, self.config, faults or Faults())
-        self.outcome = Outcome(seed, 0)
+        self.faults = Faults.of((), seed) if faults is None else faults
+        if not crashes:
+            self.faults.crashed = self.faults.power_lost = 0.0
+        self.world = World(self.random, self.config, self.faults)
+        self.outcome = Outcome(seed)
+        self.tally = Tally()
+        self.log = SimulatedLog(seed) if log is None else log
         self.clock_ns = 0
         self.state = new_state()
-        self._frames: list[bytes] = []
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._careful = careful
         self._renewed = renewed
-        self._crashes = crashes
         self._on_record = on_record
-        self._write = write
+        self._on_lost = on_lost
+        self._segment_records = self.random.choice((40, 250, 1000))
+        self._due: tuple[int, int | None] = (-1, None)
+        """The next deadline, and the seq for which it was asked."""
         self.actions = Actions(self)
+        self.troubles = Troubles(self, self.actions)
+        self._kinds = [kind for kind in MOVES if getattr(self.faults, kind)]
+        self._chances = list(accumulate(getattr(self.faults, kind) for kind in self._kinds))
         self._start(1)
 
     def _start(self, incarnation: int) -> None:
         self.state = new_state()
-        self._frames = []
-        self.send(commands.Start(incarnation, KERNEL_REVISION, self.config))
+        self._due = (-1, None)
+        self._glance = Glance()
+        self.log.begin(incarnation)
+        self.send(commands.Start(incarnation, KERNEL_REVISION, self.config, host=HOST))
         for segment in self.world.directory():
             self.send(segment)
 
@@ -137,21 +118,22 @@ class Simulation:
             raise AssertionError(f"{type(command).__name__} made no record but changed the state: {result}")
         if isinstance(result, Refused):
             self.outcome.refused += 1
+            self.tally.refusals[result.reason] += 1
         else:
             self.outcome.answers += 1
         return result
 
     def _recorded(self, record: Record) -> None:
-        frame = encode_records([record])
-        self._frames.append(frame)
-        self._tail.append(record_line(record))
         self.outcome.records += 1
-        if self._write is not None:
-            self._write(frame)
+        self.log.append(record)
+        self.tally.add(record)
         if self._on_record is not None:
             self._on_record(record)
+        self._glance.look(self.state, record)
         self.world.follow(record)
-        self.world.carry(effects_of(record))
+        chores = effects_of(record)
+        if chores:
+            self.world.carry(chores)
 
     # --- the run --------------------------------------------------------------------------------------
 
@@ -166,35 +148,63 @@ class Simulation:
 
     def told(self) -> Outcome:
         """What the run has come to so far."""
-        self.outcome.tail = tuple(self._tail)
-        self.outcome.digest = digest(self.state)
-        return self.outcome
+        return attrs.evolve(
+            self.outcome,
+            digest=digest(self.state),
+            faults=dict(sorted(self.faults.injected.items())),
+            **self.tally.told(),
+        )
 
     def one_step(self) -> None:
+        random = self.random.random
         self.world.step += 1
         self.outcome.steps += 1
         self._tick_when_due()
-        if self._crashes and self.random.random() < 0.0015:
-            self.crash()
-        elif self.random.random() < 0.45:
+        roll = random()
+        if self._chances and roll < self._chances[-1]:
+            self._trouble(self._kinds[bisect(self._chances, roll)])
+        elif random() < 0.45:
             report = self.world.deliver()
             if report is not None:
                 self.send(report)
         else:
             self.actions.one()
-        self.clock_ns += self.random.randint(0, 20_000_000)
-        if self.random.random() < 0.01:
-            self.clock_ns += self.random.choice((1, 5, 70, 700)) * SECOND_NS
-        if self.random.random() < 0.01:
-            self.check_whole()
+        self.clock_ns += int(random() * 20_000_000)
+        if random() < 0.02:
+            self._look_after()
+
+    def _trouble(self, kind: str) -> None:
+        match kind:
+            case "crashed" | "power_lost":
+                self.faults.count(kind)
+                self.crash(power_lost=kind == "power_lost")
+            case "clock_jump":
+                self.faults.count(kind)
+                self.clock_ns += self.random.choice(JUMPS_S) * SECOND_NS
+            case _:
+                self.troubles.befall(kind)
 
     def _tick_when_due(self) -> None:
-        due = next_deadline(self.state)
+        if self._due[0] != self.state.seq:
+            self._due = (self.state.seq, next_deadline(self.state))
+        due = self._due[1]
         if due is not None and due <= self.clock_ns:
             self.send(commands.Tick())
             still = next_deadline(self.state)
             if still is not None and still <= self.clock_ns:
                 raise AssertionError(f"a tick at {self.clock_ns} left a deadline of {still} behind")
+
+    def _look_after(self) -> None:
+        """Now and then: sync, begin a segment, drop an old one, mend what was broken, check the whole."""
+        self.troubles.mend()
+        self.world.ssd.sync()
+        self.log.sync()
+        if self.state.seq - self.log.first_seq >= self._segment_records:
+            self.log.rotate(self.state)
+            if len(self.log.segments) > SEGMENTS_KEPT and self.faults.strikes("retired", self.random):
+                self.log.drop_oldest()
+        if self.random.random() < 0.3:
+            self.check_whole()
 
     def check_whole(self) -> None:
         """The kernel's own full check; and a snapshot that leads to the same state."""
@@ -205,25 +215,40 @@ class Simulation:
         if self._renewed:
             self.state = again
 
-    def crash(self) -> None:
-        """kill -9: fold the log from its bytes, close that chain, recover into a new incarnation."""
-        self._refold()
-        self.world.crash()
+    # --- death ----------------------------------------------------------------------------------------
+
+    def crash(self, *, power_lost: bool = False) -> None:
+        """kill -9 or a power loss: fold what is left of the log, close its chain, recover."""
+        lost_tail = False
+        if power_lost:
+            self.log.lose_power(self.random)
+            lost_tail = self.log.repair()
+        self._close_chain(lost_tail=lost_tail)
+        self.world.crash(power_lost=power_lost)
         self.actions.manager_died()
+        self.troubles.restarted()
         self.outcome.incarnations += 1
         self._start(self.outcome.incarnations)
 
-    def _refold(self) -> None:
-        folded = new_state()
-        for frame in self._frames:
-            for record in decode_records(frame):
-                fold(folded, record)
-        if digest(folded) != digest(self.state):
+    def _close_chain(self, *, lost_tail: bool) -> None:
+        folded = self._refolded()
+        if folded.seq < self.state.seq:
+            if self._on_lost is not None:
+                self._on_lost(folded.seq + 1)
+        elif digest(folded) != digest(self.state):
             raise AssertionError("the state folded from the log's bytes has another digest")
         check(folded)
-        closing = step(folded, self.clock_ns, commands.CloseIncarnation(lost_tail=False))
-        if isinstance(closing, Record) and self._on_record is not None:
-            self._on_record(closing)
+        closing = self.log.close_chain(folded, lost_tail=lost_tail)
+        if closing is not None:
+            self.tally.add(closing)
+            if self._on_record is not None:
+                self._on_record(closing)
+
+    def _refolded(self) -> State:
+        """From the oldest snapshot that is kept, or from a later one."""
+        self.log.write()
+        later = self.random.randrange(len(self.log.segments)) if self.random.random() < 0.7 else 0
+        return self.log.folded(later)
 
     # --- the end --------------------------------------------------------------------------------------
 
@@ -243,4 +268,4 @@ class Simulation:
         if left.device_work or left.restores or self.state.reserved_bytes:
             raise AssertionError(f"the drain left {left} and {self.state.reserved_bytes} bytes reserved")
         self.check_whole()
-        self._refold()
+        self._close_chain(lost_tail=False)

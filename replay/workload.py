@@ -15,6 +15,9 @@ from orbitkv.events import commands
 from orbitkv.events.geometry import GroupGeometry, SliceGeometry
 from orbitkv.events.outcomes import SyncOutcome
 
+HOST = "simulated"
+"""The one machine of a run."""
+
 
 @attrs.frozen
 class GroupShape:
@@ -26,6 +29,11 @@ class GroupShape:
     """0: full attention. n: only the last n pages before the boundary are needed (a sliding window)."""
     payload_bytes: int
     """Of one rank's slice of a page."""
+    replicated: bool = False
+    """Every rank holds the whole page; it is stored once."""
+
+    def slice_of(self, rank: int) -> str:
+        return "all heads" if self.replicated else f"heads of rank {rank}"
 
 
 class Prompts:
@@ -115,6 +123,8 @@ class Engine:
     known: list[list[bytes]] = attrs.Factory(list)
     """Prompts that were computed, the last few: what is likely to be somewhere."""
     made: int = 0
+    stopped_until: int = 0
+    """Before this step none of its processes runs."""
 
     @property
     def connected(self) -> bool:
@@ -125,7 +135,7 @@ class Engine:
             GroupGeometry(
                 shape.group,
                 shape.page_tokens,
-                (SliceGeometry(f"heads of rank {rank}", shape.payload_bytes),),
+                (SliceGeometry(shape.slice_of(rank), shape.payload_bytes, shape.replicated),),
             )
             for shape in self.groups
         )
@@ -134,7 +144,7 @@ class Engine:
             instance=self.name,
             rank=rank,
             world_size=self.world_size,
-            host="",
+            host=HOST,
             namespace_digest=self.namespace_digest,
             namespace_document="{}",
             hash_process_dependent=False,

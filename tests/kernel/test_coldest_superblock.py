@@ -38,6 +38,6 @@ def test_the_short_way_finds_what_the_rule_finds(monkeypatch: pytest.MonkeyPatch
         return block
 
     monkeypatch.setattr(reclaim, "_coldest_block", both)
-    for seed in (9, 16, 31, 50):
+    for seed in (15, 21, 42, 55):
         Simulation(seed).run(1000)
     assert found[True] > 5 and found[False] > 50, "the seeds ask often enough to tell the two apart"

@@ -21,7 +21,11 @@ def simulated_records(seed: int, steps: int) -> list[list[Record]]:
             incarnations.append([])
         incarnations[-1].append(record)
 
-    Simulation(seed, on_record=keep).run(steps)
+    def lose(first_seq: int) -> None:
+        """A power loss took the log's end."""
+        del incarnations[-1][first_seq - 1 :]
+
+    Simulation(seed, on_record=keep, on_lost=lose).run(steps)
     return incarnations
 
 

@@ -22,6 +22,7 @@ def _wish(books: Books, record: Record) -> Operation:
     require(isinstance(wish, commands.WarmPrefix), "hints come of WarmPrefix alone", cause=wish)
     assert isinstance(wish, commands.WarmPrefix)
     number = books.sessions[wish.session].instance
+    require(number is not None, "a session hints for the instance that it registered with", wish=wish)
     assert number is not None
     instance = books.instances[number]
     told = told_parts(wish.parts)

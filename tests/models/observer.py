@@ -96,6 +96,7 @@ class Observer:
         for account in (*ACCOUNTS, hints.account, cohort.account):
             account(books, record)
         slots.after(books, record)
+        sessions.after(books, record)
 
     def _check(self, record: Record) -> None:
         if not self.books.closed:

@@ -22,6 +22,9 @@ def session_opened(books: Books, event: facts.SessionOpened, record: Record) -> 
         "session numbers rise",
         session=event.session,
     )
+    if not event.end_observable:  # it was told as gone when nothing of it was left, and may come again
+        books.processes_gone.discard(event.process)
+        books.processes_released.discard(event.process)
     require(event.process not in books.processes_gone, "a process that is gone opens no session")
     books.sessions[event.session] = Session(event.session, event.process, event.end_observable)
     open_sessions = [session for session in books.sessions.values() if session.closed is None]
@@ -122,6 +125,13 @@ def instance_closed(books: Books, event: facts.InstanceClosed, record: Record) -
         not [save for save in books.saves.values() if save.instance == event.instance],
         "a closed instance saves nothing",
     )
+
+
+def after(books: Books, record: Record) -> None:
+    """A record whose cause is the end of a process says that it ended."""
+    if isinstance(record.cause, commands.ReleaseProcess):
+        told = record.cause.process in books.processes_released
+        require(told, "the end of a process is told as a fact", process=record.cause.process)
 
 
 def process_released(books: Books, event: facts.ProcessReleased, record: Record) -> None:

@@ -152,7 +152,8 @@ def slots_quarantined(books: Books, event: facts.SlotsQuarantined, record: Recor
         require(slot is None or slot.state != "quarantined", "a slot is quarantined once", slot=number)
         if slot is not None and slot.state == "written":
             require(books.on_ssd.pop(slot.page, None) == number, "a written slot was findable", slot=slot)
-        books.slots[number] = Slot(number, -1, "quarantined")
+        failures = slot.failures if slot is not None else 0
+        books.slots[number] = Slot(number, -1, "quarantined", failures)
 
 
 def slot_failure_counted(books: Books, event: facts.SlotFailureCounted, record: Record) -> None:
@@ -213,6 +214,9 @@ def after(books: Books, record: Record) -> None:
                     require(
                         row is None or row.state != "written", "a slot of another page is freed", slot=slot
                     )
+                elif row is not None and row.state == "quarantined":
+                    most = books.config.ssd_read_failures_max
+                    require(row.failures >= most, "quarantine for failures follows their count", slot=row)
                 elif row is not None and row.state == "written":
                     most = books.config.ssd_read_failures_max
                     require(0 < row.failures < most, "failures are counted and end in quarantine", slot=row)
