@@ -173,6 +173,15 @@ class CacheManagerClient:
                 return False
             return True
 
+    def reconnect(self) -> None:
+        """Drop the connection, and with it what was asked over it; the next call makes another.
+
+        For a manager that does not answer: what it does late is nobody's answer any more. Syncs that were
+        not acknowledged are kept and sent again.
+        """
+        with self._session.lock:
+            self._session.forget()
+
     def close(self) -> None:
         """Say goodbye and let go. Idempotent. Views of the pool that are still held stay readable memory."""
         with self._session.lock:
