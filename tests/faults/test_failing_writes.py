@@ -67,7 +67,7 @@ def test_a_failed_write_is_a_miss_at_once_and_after_a_restart(
         forget_dram(place)
         assert restore(client, range(PAGES), "gone") == 0, "the first pages were those that failed"
         assert restore(client, range(3, PAGES), "the others") == PAGES - 3
-        until(lambda: bool(facts_of(place, WritesFailed)))  # the log's last moments die with the process
+        until(lambda: len(_failed_writes(place)) == 3)  # the log's last moments die with the process
         manager.kill()
     with place.manager() as manager, place.client() as client:
         assert manager.recovered_pages == PAGES - 3
@@ -76,8 +76,13 @@ def test_a_failed_write_is_a_miss_at_once_and_after_a_restart(
         until(lambda: everything_is_written(place))
         assert place.pages_on_ssd() == PAGES
         manager.stop()
-    assert Counter(o for failed in facts_of(place, WritesFailed) for o in failed.outcomes) == {outcome: 3}
+    assert Counter(_failed_writes(place)) == {outcome: 3}
     assert "verify: ok" in place.verify()
+
+
+def _failed_writes(place: Place) -> list[int]:
+    """The outcomes of the writes that failed, as far as the log was written."""
+    return [outcome for failed in facts_of(place, WritesFailed) for outcome in failed.outcomes]
 
 
 DYING_BEFORE_THE_INDEX = """
