@@ -8,7 +8,7 @@ WITH
 -- Who started a read: the earliest demand or hint that still wanted it when it was submitted.
 wants AS (
     SELECT r.stretch, r.read, arg_min(q.kind, q.fact) AS kind, bool_and(q.known) AS known
-    FROM reads r JOIN query_pages q USING (stretch, read)
+    FROM read_lives r JOIN query_pages q USING (stretch, read)
     WHERE q.fact < r.submitted_fact AND (q.let_go_fact IS NULL OR q.let_go_fact > r.submitted_fact)
     GROUP BY ALL
 ),
@@ -17,7 +17,7 @@ told AS (
         f.*, format('generation {}', f.generation) AS name, s.whole, c.judged,
         c.prepared_fact, c.restored_fact, c.unused_fact, c.synced_seq, c.released_seq,
         row_number() OVER (PARTITION BY f.stretch, f.generation, f.what ORDER BY f.fact) AS nth
-    FROM generation_facts f
+    FROM buffer_uses f
     JOIN stretches s USING (stretch)
     LEFT JOIN cohorts c USING (stretch, generation)
     WHERE f.what IN ('prepared', 'restored', 'unused')
@@ -36,18 +36,18 @@ preparing AS (
     SELECT r.stretch, r.submitted_seq AS seq,
         format('read {} is submitted as {}, of those who want it the first is {}',
             r.read, r.origin, w.kind) AS why
-    FROM reads r JOIN wants w USING (stretch, read) JOIN stretches s USING (stretch)
+    FROM read_lives r JOIN wants w USING (stretch, read) JOIN stretches s USING (stretch)
     WHERE (s.whole OR (w.known AND r.queued_fact IS NOT NULL)) AND r.origin::VARCHAR <> w.kind
     UNION ALL
     SELECT r.stretch, r.landed_seq,
         format('generation {} lands, read for a hint, and is not prepared', r.generation)
-    FROM reads r ANTI JOIN told t
+    FROM read_lives r ANTI JOIN told t
         ON t.stretch = r.stretch AND t.generation = r.generation AND t.seq = r.landed_seq
         AND t.what = 'prepared'
     WHERE r.origin = 'warm' AND r.generation IS NOT NULL AND r.landed_seq IS NOT NULL
     UNION ALL
     SELECT t.stretch, t.seq, format('{} is prepared, and no read for a hint lands in it', t.name)
-    FROM told t ANTI JOIN reads r
+    FROM told t ANTI JOIN read_lives r
         ON r.stretch = t.stretch AND r.generation = t.generation AND r.landed_seq = t.seq
         AND r.origin = 'warm'
     WHERE t.what = 'prepared' AND t.generation IS NOT NULL

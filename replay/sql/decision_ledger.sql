@@ -61,7 +61,7 @@ counting AS (
         o.name, q.generation)
     FROM query_pages q
     JOIN operations o USING (stretch, operation)
-    JOIN generations g ON g.stretch = q.stretch AND g.generation = q.generation
+    JOIN generation_lives g ON g.stretch = q.stretch AND g.generation = q.generation
     WHERE q.tier = 'dram' AND (g.inserted_fact IS NULL OR g.inserted_fact > q.fact OR g.evicted_fact < q.fact)
 ),
 hints AS (
@@ -116,7 +116,7 @@ probing AS (
         o.name, n.page)
     FROM needs n
     JOIN operations o USING (stretch, operation)
-    ANTI JOIN generations g
+    ANTI JOIN generation_lives g
         ON g.stretch = n.stretch AND g.page = n.page
         AND g.inserted_fact < n.fact AND (g.evicted_fact IS NULL OR g.evicted_fact > n.fact)
     JOIN stretches s ON s.stretch = n.stretch

@@ -8,9 +8,25 @@ from typing import Any
 
 from replay.warehouse.database import sql_text
 
-TABLES = ("operations", "reads", "generation_facts", "generations", "query_pages", "cohorts")
+TABLES = (
+    "buffer_uses",
+    "generation_lives",
+    "read_lives",
+    "slot_writes",
+    "slot_contents",
+    "operations",
+    "query_pages",
+    "cohorts",
+    "holds",
+    "page_keys",
+    "reservation_changes",
+)
 """Each of those before it and of the facts."""
-VIEWS: tuple[str, ...] = ()
+VIEWS = (
+    *("reads", "read_pages", "ssd_slots", "pages", "evictions"),
+    *("queries", "decisions", "hints", "leases", "restores", "gpu_syncs", "requests"),
+    *("reservations", "budget_timeline", "sessions"),
+)
 """Each of the tables and of the views before it."""
 
 

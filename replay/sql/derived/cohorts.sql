@@ -17,13 +17,13 @@ told AS (
         min(seq) FILTER (what = 'unused') AS unused_seq,
         min(fact) FILTER (what = 'unused') AS unused_fact,
         arg_min(cause, fact) FILTER (what = 'unused') AS unused_cause
-    FROM generation_facts WHERE generation IS NOT NULL GROUP BY ALL
+    FROM buffer_uses WHERE generation IS NOT NULL GROUP BY ALL
     HAVING prepared_seq IS NOT NULL
 ),
 closed AS (SELECT stretch, min(seq) AS closed_seq FROM incarnation_closed GROUP BY ALL),
 owners AS (
     SELECT stretch, generation, inserted_seq AS since_seq, evicted_seq AS until_seq
-    FROM generations WHERE inserted_seq IS NOT NULL
+    FROM generation_lives WHERE inserted_seq IS NOT NULL
     UNION ALL
     SELECT stretch, generation, had_seq, let_go_seq FROM query_pages WHERE held
 ),
@@ -53,7 +53,7 @@ syncs AS (
     GROUP BY ALL
 ),
 landings AS (
-    SELECT stretch, generation, bool_and(queued_fact IS NOT NULL) AS queued_here FROM reads GROUP BY ALL
+    SELECT stretch, generation, bool_and(queued_fact IS NOT NULL) AS queued_here FROM read_lives GROUP BY ALL
 ),
 strangers AS (SELECT DISTINCT stretch, generation FROM query_pages WHERE NOT known)
 SELECT t.*, g.buffer, g.page, g.footprint_bytes, g.inserted_seq, g.evicted_seq, g.evicted_for, s.synced_seq,
@@ -61,7 +61,7 @@ SELECT t.*, g.buffer, g.page, g.footprint_bytes, g.inserted_seq, g.evicted_seq, 
     stretches.whole OR (l.queued_here IS TRUE AND x.generation IS NULL) AS judged
 FROM told t
 JOIN stretches USING (stretch)
-JOIN generations g USING (stretch, generation)
+JOIN generation_lives g USING (stretch, generation)
 LEFT JOIN releases r USING (stretch, generation)
 LEFT JOIN syncs s USING (stretch, generation)
 LEFT JOIN landings l USING (stretch, generation)

@@ -36,15 +36,15 @@ windows AS (
     FROM bounds
 ),
 taken AS (
-    SELECT h.stretch, h.operation, h.fact, h.seq, h.position, 'dram' AS tier, NULL AS read, b.generation
-    FROM query_granted_hits h ASOF LEFT JOIN buffers_allocated b
-        ON b.stretch = h.stretch AND b.buffer = h.buffer AND b.fact <= h.fact
+    SELECT h.stretch, h.operation, h.fact, h.seq, h.position, 'dram' AS tier, NULL AS read, u.generation
+    FROM query_granted_hits h LEFT JOIN buffer_uses u
+        ON u.stretch = h.stretch AND u.fact = h.fact AND u.buffer = h.buffer
     UNION ALL
     SELECT q.stretch, q.operation, q.fact, q.seq, q.position, 'ssd', q.read, r.generation
     FROM (
         SELECT stretch, operation, fact, seq, position, read FROM reads_queued
         UNION ALL SELECT stretch, operation, fact, seq, position, read FROM reads_joined
-    ) q LEFT JOIN reads r USING (stretch, read)
+    ) q LEFT JOIN read_lives r USING (stretch, read)
 ),
 placed AS (
     SELECT t.*, w.part, w.low + t.position - w.first_position AS page_index
@@ -68,7 +68,7 @@ kept AS (
     LEFT JOIN cuts c ON c.stretch = p.stretch AND c.fact = p.fact AND c.position = p.position
     LEFT JOIN windows w
         ON w.stretch = p.stretch AND w.operation = p.operation AND w.part = p.part AND w.is_last
-    LEFT JOIN reads r ON r.stretch = p.stretch AND r.read = p.read
+    LEFT JOIN read_lives r ON r.stretch = p.stretch AND r.read = p.read
 )
 SELECT
     stretch, operation, kind, known, lease, fact, seq, position, part, page_index, tier, read, generation,

@@ -6,7 +6,7 @@ WITH
 booked AS (
     SELECT s.incarnation, f.what, f.cause, f.footprint_bytes,
         f.footprint_bytes // 1024 * ((r.at_ns - p.at_ns) // 1000) AS wait_kib_us
-    FROM generation_facts f
+    FROM buffer_uses f
     JOIN stretches s USING (stretch)
     JOIN records r ON r.stretch = f.stretch AND r.seq = f.seq
     LEFT JOIN cohorts c ON c.stretch = f.stretch AND c.generation = f.generation

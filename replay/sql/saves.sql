@@ -1,0 +1,163 @@
+-- A saved page is begun in new memory, filled once by each rank that holds a slice of it, sealed when all slices
+-- are there, and only then found. What is dropped before that, at its deadline at the latest, is given up in the
+-- record in which its last copy or seal ends.
+WITH
+begun AS (
+    SELECT b.stretch, b.seq, b.fact, b.buffer, b.instance, b.group_id, b.deadline_ns, g.generation, g.allocated_seq,
+        g.begun_fact, g.sealed_fact, g.sealed_seq, g.dropped_fact, g.dropped_seq, g.given_up_fact, g.given_up_seq
+    FROM save_begun b
+    JOIN buffer_uses u ON u.stretch = b.stretch AND u.fact = b.fact AND u.buffer = b.buffer
+    JOIN generation_lives g ON g.stretch = u.stretch AND g.generation = u.generation
+),
+copies AS (
+    SELECT stretch, fact, seq, session, rank, buffer, 'started' AS what FROM copies_started
+    UNION ALL SELECT stretch, fact, seq, session, rank, buffer, 'filled' FROM slices_filled
+    UNION ALL SELECT stretch, fact, seq, session, rank, buffer, 'lost' FROM copies_lost
+),
+ranks AS (
+    SELECT c.*, u.generation, lag(c.what) OVER turn AS former, lag(c.session) OVER turn AS former_session
+    FROM copies c JOIN buffer_uses u ON u.stretch = c.stretch AND u.fact = c.fact AND u.buffer = c.buffer
+    WHERE u.generation IS NOT NULL
+    WINDOW turn AS (PARTITION BY u.stretch, u.generation, c.rank ORDER BY c.fact)
+),
+works AS (
+    SELECT stretch, generation, fact, seq, what IN ('started', 'sealing') AS begins,
+        what IN ('sealing', 'seal ended') AS is_seal
+    FROM (
+        SELECT stretch, generation, fact, seq, what FROM ranks
+        UNION ALL
+        SELECT stretch, generation, fact, seq, what FROM buffer_uses
+        WHERE what IN ('sealing', 'seal ended') AND generation IS NOT NULL
+    )
+),
+sums AS (
+    SELECT stretch, generation,
+        count(*) FILTER (begins) AS begins, count(*) FILTER (NOT begins) AS ends, max(seq) AS last_seq,
+        min(fact) FILTER (begins AND is_seal) AS sealing_fact, min(seq) FILTER (begins AND is_seal) AS sealing_seq,
+        count(*) FILTER (begins AND is_seal) AS seals, min(seq) FILTER (NOT begins AND is_seal) AS seal_ended_seq,
+        max(fact) FILTER (begins AND NOT is_seal) AS last_copy_fact,
+        max(seq) FILTER (NOT begins AND NOT is_seal) AS last_filled_seq
+    FROM works GROUP BY ALL
+),
+lives AS (
+    SELECT b.*, s.* EXCLUDE (stretch, generation),
+        greatest(b.dropped_seq, coalesce(s.last_seq, 0)) AS idle_seq
+    FROM begun b LEFT JOIN sums s USING (stretch, generation)
+),
+needed AS (
+    SELECT DISTINCT stretch, instance, group_id, slice, min(fact) AS fact FROM rank_registered_slices GROUP BY ALL
+),
+given AS (
+    SELECT DISTINCT r.stretch, r.generation, s.instance, s.group_id, s.slice
+    FROM ranks r
+    JOIN begun b USING (stretch, generation)
+    JOIN rank_registered_slices s ON s.stretch = r.stretch AND s.session = r.session AND s.group_id = b.group_id
+    WHERE r.what = 'filled'
+),
+missing AS (
+    SELECT l.stretch, l.generation, count(*) AS slices, min(n.slice) AS slice
+    FROM lives l JOIN needed n ON n.stretch = l.stretch AND n.instance = l.instance AND n.group_id = l.group_id
+    ANTI JOIN given v ON v.stretch = l.stretch AND v.generation = l.generation AND v.slice = n.slice
+    GROUP BY ALL
+),
+beginning AS (
+    SELECT stretch, seq, format('a save is begun in generation {}, which is not new', generation) AS why
+    FROM begun WHERE allocated_seq <> seq OR fact > begun_fact
+    UNION ALL
+    SELECT u.stretch, u.seq, format('generation {} is {}, and no save was begun in it', u.generation, u.what)
+    FROM buffer_uses u JOIN generation_lives g USING (stretch, generation)
+    WHERE u.what IN ('joined', 'copied into', 'filled', 'not filled', 'sealing', 'seal ended', 'sealed', 'dropped',
+        'given up') AND (g.begun_fact IS NULL OR g.begun_fact > u.fact)
+    UNION ALL
+    SELECT u.stretch, u.seq, format('generation {} is {}, its save is over', u.generation, u.what)
+    FROM buffer_uses u JOIN generation_lives g USING (stretch, generation)
+    WHERE (u.what IN ('joined', 'copied into', 'sealing', 'sealed') AND (g.dropped_fact < u.fact OR g.sealed_fact < u.fact))
+        OR (u.what = 'dropped' AND (g.dropped_fact < u.fact OR g.sealed_fact < u.fact))
+        OR (u.what = 'given up' AND g.given_up_fact < u.fact)
+),
+filling AS (
+    SELECT stretch, seq, format('the slice of rank {} of generation {} is {}, {}', rank, generation,
+        if(what = 'started', 'copied', what),
+        CASE
+            WHEN what = 'started' THEN format('it was {} before', former)
+            WHEN former IS DISTINCT FROM 'started' THEN 'no copy of it was under way'
+            ELSE format('by session {} and not {}', session, former_session)
+        END) AS why
+    FROM ranks
+    WHERE CASE what
+        WHEN 'started' THEN former IN ('started', 'filled')
+        ELSE former IS DISTINCT FROM 'started' OR former_session <> session
+    END
+    UNION ALL
+    SELECT r.stretch, r.seq, format('rank {} is to fill generation {}, its session {} registered no such slice',
+        r.rank, r.generation, r.session)
+    FROM ranks r JOIN begun b USING (stretch, generation) JOIN stretches s USING (stretch)
+    ANTI JOIN rank_registered_slices g ON g.stretch = r.stretch AND g.session = r.session
+        AND g.instance = b.instance AND g.rank = r.rank AND g.group_id = b.group_id AND g.fact < r.fact
+    WHERE s.whole AND r.what = 'started'
+),
+sealing AS (
+    SELECT l.stretch, l.sealing_seq AS seq, format('generation {} is being sealed, {} of its slices are missing: {}',
+        l.generation, m.slices, m.slice) AS why
+    FROM lives l JOIN missing m USING (stretch, generation) JOIN stretches s USING (stretch)
+    WHERE s.whole AND l.sealing_seq IS NOT NULL
+    UNION ALL
+    SELECT stretch, sealing_seq, format('generation {} is being sealed while a copy into it is under way', generation)
+    FROM lives WHERE last_copy_fact > sealing_fact OR sealing_seq < last_filled_seq
+    UNION ALL
+    SELECT l.stretch, l.last_filled_seq, format('all slices of generation {} are there, and it is not being sealed',
+        l.generation)
+    FROM lives l JOIN stretches s USING (stretch) ANTI JOIN missing m USING (stretch, generation)
+    WHERE s.whole AND l.sealing_seq IS DISTINCT FROM l.last_filled_seq
+        AND (l.dropped_seq IS NULL OR l.dropped_seq > l.last_filled_seq)
+    UNION ALL
+    SELECT stretch, sealing_seq, format('generation {} is being sealed {} times', generation, seals)
+    FROM lives WHERE seals > 1
+    UNION ALL
+    SELECT stretch, coalesce(sealed_seq, seal_ended_seq), format(
+        'the seal of generation {} ends at seq {}, it is sealed at seq {}',
+        generation, coalesce(seal_ended_seq::VARCHAR, 'none'), coalesce(sealed_seq::VARCHAR, 'none'))
+    FROM lives
+    WHERE (sealed_seq IS NOT NULL OR (seal_ended_seq IS NOT NULL AND dropped_fact IS NULL))
+        AND sealed_seq IS DISTINCT FROM seal_ended_seq
+),
+dropping AS (
+    SELECT stretch, given_up_seq AS seq, format('generation {} is given up, and its save was not dropped', generation) AS why
+    FROM lives WHERE given_up_fact IS NOT NULL AND (dropped_fact IS NULL OR dropped_fact > given_up_fact)
+    UNION ALL
+    SELECT stretch, given_up_seq, format('generation {} is given up, a copy or seal of it is under way', generation)
+    FROM lives WHERE given_up_fact IS NOT NULL AND (begins > ends OR idle_seq > given_up_seq)
+    UNION ALL
+    SELECT stretch, idle_seq, format('nothing of the dropped generation {} is under way, and it is not given up',
+        generation)
+    FROM lives
+    WHERE dropped_fact IS NOT NULL AND coalesce(begins, 0) = coalesce(ends, 0)
+        AND (given_up_seq IS NULL OR given_up_seq > idle_seq)
+    UNION ALL
+    SELECT d.stretch, d.seq, format('generation {} is dropped as expired, its deadline is {} ns later',
+        b.generation, b.deadline_ns - r.at_ns)
+    FROM saves_dropped_buffers d JOIN begun b ON b.stretch = d.stretch AND b.dropped_fact = d.fact AND b.buffer = d.buffer
+    JOIN records r ON r.stretch = d.stretch AND r.seq = d.seq
+    WHERE d.reason = 'expired' AND b.deadline_ns > r.at_ns
+    UNION ALL
+    SELECT d.stretch, d.seq, format('{} dropped pages are counted, {} are named', any_value(d.count), count(*))
+    FROM saves_dropped d JOIN saves_dropped_buffers b USING (stretch, fact)
+    GROUP BY d.stretch, d.seq, d.fact HAVING any_value(d.count) <> count(*)
+    UNION ALL
+    SELECT stretch, seq, format('{} dropped pages are counted', count) FROM saves_dropped WHERE count < 1
+),
+deadlines AS (
+    SELECT l.stretch, r.seq, format('generation {} is half filled, its deadline was {} ns ago',
+        l.generation, r.at_ns - l.deadline_ns) AS why
+    FROM (
+        SELECT *, least(coalesce(dropped_seq, sealing_seq), coalesce(sealing_seq, dropped_seq)) AS over_seq FROM lives
+    ) l
+    ASOF JOIN (FROM records WHERE cause = 'Tick') r ON r.stretch = l.stretch AND r.at_ns >= l.deadline_ns
+    WHERE r.seq > l.seq AND (l.over_seq IS NULL OR l.over_seq > r.seq)
+    UNION ALL
+    SELECT b.stretch, b.seq, format('a save is begun until {} ns, its lifetime ends at {} ns',
+        b.deadline_ns, r.at_ns + c.save_lifetime_ns)
+    FROM save_begun b JOIN records r USING (stretch, seq) JOIN config c ON c.stretch = b.stretch
+    WHERE b.deadline_ns <> r.at_ns + c.save_lifetime_ns
+)
+FROM beginning UNION ALL FROM filling UNION ALL FROM sealing UNION ALL FROM dropping UNION ALL FROM deadlines
