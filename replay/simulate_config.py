@@ -26,7 +26,7 @@ def small_config(random: Random) -> KernelConfig:
         ssd_inflight_bytes_max=random.choice((1 << 16, 1 << 18)),
         ssd_foreground_reserved_bytes=1 << 15,
         reclaim_batch_pages_max=random.choice((2, 512)),
-        ssd_bytes=random.choice((0, 6, 6, 6)) << 17,
+        ssd_bytes=random.choice((0, 2, 3, 6)) << 17,
         ssd_segment_bytes=1 << 17,
         ssd_slots_per_segment_max=16,
         ssd_write_queue_pages_max=random.choice((4, 64)),
