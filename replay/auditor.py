@@ -121,8 +121,13 @@ def audit_log(
 ) -> Audit:
     """Raises LogError: it cannot be read as asked, or DuckDB is not there or lacks room."""
     with load_log(path, progress=progress) as warehouse:
-        verdicts = [_verdict(warehouse, name, violations_max) for name in invariants()]
-        return Audit(warehouse.log, warehouse.records, verdicts, _ledgers(warehouse))
+        return audit_loaded(warehouse, violations_max=violations_max)
+
+
+def audit_loaded(warehouse: Warehouse, *, violations_max: int = VIOLATIONS_TOLD_MAX) -> Audit:
+    """Of a log that is loaded already."""
+    verdicts = [_verdict(warehouse, name, violations_max) for name in invariants()]
+    return Audit(warehouse.log, warehouse.records, verdicts, _ledgers(warehouse))
 
 
 def invariants() -> list[str]:
