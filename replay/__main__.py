@@ -18,7 +18,9 @@ from replay.export_command import export_command
 from replay.findings import Incarnation, Report
 from replay.fold import fold_log
 from replay.perfetto_command import perfetto_command
+from replay.report_command import report_command
 from replay.simulate_command import simulate_command
+from replay.sql_command import sql_command
 from replay.timeline import open_lines
 from replay.timeline_text import print_timeline
 from replay.verify import verify_log
@@ -38,8 +40,10 @@ def main() -> None:
 
 
 main.add_command(simulate_command)
+main.add_command(report_command)
 main.add_command(perfetto_command)
 main.add_command(export_command)
+main.add_command(sql_command)
 
 
 @main.command()

@@ -48,7 +48,19 @@ def opened(database: Path | None) -> Iterator[Any]:
 
 
 @contextmanager
-def _connected(database: Path | None) -> Iterator[Any]:
+def read_only(database: Path) -> Iterator[Any]:
+    """A connection that can only ask the warehouse in this file."""
+    if not database.is_file():
+        what = "is no file" if database.exists() else "does not exist"
+        raise WarehouseError(f"{database} {what}; name a database that `replay load` has made")
+    with _connected(database, read_only=True) as connection:
+        if "warehouse" not in _tables(connection):
+            raise WarehouseError(f"{database} is a DuckDB file without a log in it; name another one")
+        yield connection
+
+
+@contextmanager
+def _connected(database: Path | None, *, read_only: bool = False) -> Iterator[Any]:
     duckdb = _duckdb()
     with tempfile.TemporaryDirectory(prefix="orbitkv-replay-") as spill:
         settings = {
@@ -58,7 +70,14 @@ def _connected(database: Path | None) -> Iterator[Any]:
             "autoinstall_known_extensions": False,
         }
         try:
-            with duckdb.connect(str(database or ":memory:"), config=settings) as connection:
+            connected = duckdb.connect(str(database or ":memory:"), read_only, settings)
+        except duckdb.Error as error:
+            what = str(error).partition("\n")[0]
+            raise WarehouseError(
+                f"{database} cannot be opened: {what}; end whoever has it open, or name another file"
+            ) from error
+        try:
+            with connected as connection:
                 yield connection
         except duckdb.Error as error:
             raise WarehouseError(
@@ -70,7 +89,7 @@ def _prepare(connection: Any, database: Path | None) -> None:
     """Create the tables of a new warehouse, or see whether those that are there are ours."""
     statements = [*sinks.statements(), *book.STATEMENTS]
     schema = blake2b("".join(statements).encode(), digest_size=8).hexdigest()
-    there = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    there = _tables(connection)
     if not there:
         connection.execute("BEGIN")
         for statement in statements:
@@ -86,6 +105,10 @@ def _prepare(connection: Any, database: Path | None) -> None:
             f"{database} was made by another version of OrbitKV, with other tables;"
             " load the log into a new file"
         )
+
+
+def _tables(connection: Any) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
 
 
 def _is_used(connection: Any) -> bool:
