@@ -12,8 +12,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--golden-rewrite",
         action="store_true",
-        help="Write what the kernel does now into tests/golden/*.txt instead of comparing with it.",
+        help="Write what the code does now into the golden files instead of comparing with them.",
     )
+    parser.addoption("--why", default="", help="With --golden-rewrite: why they change, in a sentence.")
 
 
 @pytest.fixture(scope="session")

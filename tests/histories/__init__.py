@@ -1,0 +1,1 @@
+"""Recorded logs of each format version, and the recorded schema of the events in them."""
