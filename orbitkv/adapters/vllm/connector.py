@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 class _Connector(KVConnectorBase_V1):
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
+        _share_log()
         transfer = vllm_config.kv_transfer_config
         self._plan = read_plan(vllm_config, kv_cache_config, VLLM_VERSION)
         self._roles = Roles(restores=transfer.is_kv_consumer, saves=transfer.is_kv_producer)
@@ -186,6 +187,14 @@ else:
 
     class OrbitKVConnector(_Connector):  # type: ignore[no-redef]  # one of the two, by vLLM's release
         """For releases that know failed loads by their blocks only: one KV group, so vLLM makes one."""
+
+
+def _share_log() -> None:
+    """Show OrbitKV's lines where vLLM shows its own, unless somebody has set up another place."""
+    ours, theirs = logging.getLogger("orbitkv"), logging.getLogger("vllm")
+    if not ours.hasHandlers():
+        ours.handlers = list(theirs.handlers)
+        ours.setLevel(theirs.level)
 
 
 def _backend_names(vllm_config: Any, layers: Iterable[str]) -> str:
