@@ -2,14 +2,17 @@
 -- demands with their leases and copies, saves, reads and writes under way. What is held is not evicted; a write
 -- under way alone does not keep an operator's cleanup from it.
 WITH
+-- Who takes it only after it was freed is not its holder.
 last AS (
-    SELECT stretch, generation, max(until_fact) AS until_fact, max(until_seq) AS until_seq,
-        arg_max(holder, until_fact) AS holder, bool_and(known) AS known
-    FROM holds GROUP BY ALL
+    SELECT h.stretch, h.generation, max(until_fact) AS until_fact, max(until_seq) AS until_seq,
+        arg_max(holder, until_fact) AS holder, min(since_seq) AS since_seq, bool_and(known) AS known
+    FROM holds h JOIN generation_lives g USING (stretch, generation)
+    WHERE g.freed_fact IS NULL OR h.since_fact < g.freed_fact
+    GROUP BY ALL
 ),
 lives AS (
     SELECT g.stretch, g.generation, g.buffer, g.allocated_seq, g.freed_seq, g.freed_fact,
-        l.until_fact, l.until_seq, l.holder
+        l.until_fact, l.until_seq, l.holder, l.since_seq
     FROM generation_lives g LEFT JOIN last l USING (stretch, generation)
     WHERE l.known IS NOT FALSE
 )
@@ -22,9 +25,9 @@ SELECT stretch, until_seq, format('buffer {} is not freed, and its last holder l
 FROM lives WHERE until_seq < 9223372036854775807 AND freed_seq IS DISTINCT FROM until_seq
     AND (freed_seq IS NULL OR freed_seq > until_seq)
 UNION ALL
-SELECT stretch, allocated_seq, format('buffer {} is allocated for generation {}, and nobody ever holds it',
+SELECT stretch, allocated_seq, format('buffer {} is allocated for generation {}, and nobody holds it then',
     buffer, generation)
-FROM lives WHERE until_fact IS NULL AND freed_seq IS DISTINCT FROM allocated_seq
+FROM lives WHERE since_seq IS DISTINCT FROM allocated_seq AND freed_seq IS DISTINCT FROM allocated_seq
 UNION ALL
 SELECT u.stretch, u.seq, format('generation {} is evicted, and held still: {}', u.generation, h.holder)
 FROM pages_evicted e

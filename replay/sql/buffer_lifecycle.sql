@@ -2,13 +2,12 @@
 WITH
 allocations AS (
     SELECT stretch, allocated_seq AS seq, allocated_fact AS fact, buffer, generation,
-        lag(generation) OVER turn AS former, lag(freed_fact) OVER turn AS former_freed_fact,
-        row_number() OVER (PARTITION BY stretch, generation ORDER BY allocated_fact) AS nth
+        lag(generation) OVER turn AS former, lag(freed_fact) OVER turn AS former_freed_fact
     FROM generation_lives WINDOW turn AS (PARTITION BY stretch, buffer ORDER BY allocated_fact)
 )
 SELECT stretch, seq, format('buffer {} is allocated for generation {}, generation {} stands in it still',
     buffer, generation, former) AS why
-FROM allocations WHERE nth = 1 AND former IS NOT NULL AND (former_freed_fact IS NULL OR former_freed_fact > fact)
+FROM allocations WHERE former IS NOT NULL AND (former_freed_fact IS NULL OR former_freed_fact > fact)
 UNION ALL
 SELECT u.stretch, u.seq, format('buffer {} is {}, its generation {} was freed before',
     u.buffer, u.what, u.generation)

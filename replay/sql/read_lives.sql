@@ -62,6 +62,12 @@ ordering AS (
     WHERE l.facts > l.kinds
     QUALIFY row_number() OVER (PARTITION BY f.stretch, f.read, f.what ORDER BY f.fact) > 1
 ),
+queueing AS (
+    SELECT q.stretch, q.seq, format('read {} is queued as {} by {}.{}, a {}', q.read, q.origin, q.operation >> 32,
+        q.operation & 4294967295, o.kind) AS why
+    FROM reads_queued q JOIN operations o USING (stretch, operation)
+    WHERE o.opened_fact IS NOT NULL AND q.origin::VARCHAR <> o.kind
+),
 joining AS (
     SELECT j.stretch, j.seq, format('{}.{} joins read {}, {}', j.operation >> 32, j.operation & 4294967295,
         j.read, if(r.over_fact < j.fact, 'which is over', 'which was not queued')) AS why
@@ -115,5 +121,5 @@ ending AS (
         AND a.fact < l.dropped_fact
     WHERE l.no_room
 )
-FROM numbering UNION ALL FROM ordering UNION ALL FROM joining UNION ALL FROM sharing UNION ALL FROM submitting
+FROM numbering UNION ALL FROM ordering UNION ALL FROM queueing UNION ALL FROM joining UNION ALL FROM sharing UNION ALL FROM submitting
 UNION ALL FROM ending

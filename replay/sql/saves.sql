@@ -48,16 +48,18 @@ needed AS (
     SELECT DISTINCT stretch, instance, group_id, slice, min(fact) AS fact FROM rank_registered_slices GROUP BY ALL
 ),
 given AS (
-    SELECT DISTINCT r.stretch, r.generation, s.instance, s.group_id, s.slice
+    SELECT r.stretch, r.generation, s.slice, min(r.fact) AS fact
     FROM ranks r
     JOIN begun b USING (stretch, generation)
     JOIN rank_registered_slices s ON s.stretch = r.stretch AND s.session = r.session AND s.group_id = b.group_id
     WHERE r.what = 'filled'
+    GROUP BY ALL
 ),
 missing AS (
     SELECT l.stretch, l.generation, count(*) AS slices, min(n.slice) AS slice
     FROM lives l JOIN needed n ON n.stretch = l.stretch AND n.instance = l.instance AND n.group_id = l.group_id
     ANTI JOIN given v ON v.stretch = l.stretch AND v.generation = l.generation AND v.slice = n.slice
+        AND v.fact < coalesce(l.sealing_fact, 9223372036854775807)
     GROUP BY ALL
 ),
 beginning AS (

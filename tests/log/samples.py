@@ -26,6 +26,11 @@ def column(values: Iterable[int]) -> bytes:
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
+def wide_column(values: Iterable[int]) -> bytes:
+    numbers = list(values)
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
+
+
 def record(seq: int, pages: int = 4) -> Record:
     """A record of a kind that depends on its seq, with `pages` pages where it names some."""
     at_ns = 1_000_000 * seq

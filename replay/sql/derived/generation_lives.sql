@@ -1,19 +1,16 @@
 -- generation_lives: one row for each DRAM page that was allocated in this stretch of the log, with the first
--- time that each thing happened to it, and how often those happened that may happen once.
+-- time that each thing happened to it; last_fact is the last of all. Of a number that is given out twice, the first.
 CREATE TABLE generation_lives AS
 WITH life AS (
     SELECT stretch, generation,
         min(fact) FILTER (what = 'inserted') AS inserted_fact,
         min(seq) FILTER (what = 'inserted') AS inserted_seq,
-        count(*) FILTER (what = 'inserted') AS insertions,
         min(fact) FILTER (what = 'evicted') AS evicted_fact,
         min(seq) FILTER (what = 'evicted') AS evicted_seq,
         arg_min(cause, fact) FILTER (what = 'evicted') AS evicted_for,
-        count(*) FILTER (what = 'evicted') AS evictions,
         min(fact) FILTER (what = 'promoted') AS promoted_fact,
         min(fact) FILTER (what = 'freed') AS freed_fact,
         min(seq) FILTER (what = 'freed') AS freed_seq,
-        count(*) FILTER (what = 'freed') AS frees,
         min(fact) FILTER (what = 'begun') AS begun_fact,
         min(seq) FILTER (what = 'begun') AS begun_seq,
         min(fact) FILTER (what = 'sealed') AS sealed_fact,
@@ -27,4 +24,5 @@ WITH life AS (
 )
 SELECT a.stretch, a.generation, a.buffer, a.page, a.footprint_bytes, a.slot_bytes, a.offset_bytes,
     a.fact AS allocated_fact, a.seq AS allocated_seq, life.* EXCLUDE (stretch, generation)
-FROM buffers_allocated a LEFT JOIN life USING (stretch, generation);
+FROM buffers_allocated a LEFT JOIN life USING (stretch, generation)
+QUALIFY row_number() OVER (PARTITION BY a.stretch, a.generation ORDER BY a.fact) = 1;

@@ -8,23 +8,24 @@ CREATE TABLE holds AS
 WITH
 held AS (
     SELECT stretch, generation, 'index' AS holder, inserted_fact AS since_fact,
+        inserted_seq AS since_seq,
         evicted_fact AS until_fact, evicted_seq AS until_seq, true AS known
     FROM generation_lives WHERE inserted_fact IS NOT NULL
     UNION ALL
-    SELECT stretch, generation, 'save', begun_fact,
+    SELECT stretch, generation, 'save', begun_fact, begun_seq,
         coalesce(sealed_fact, given_up_fact), coalesce(sealed_seq, given_up_seq), true
     FROM generation_lives WHERE begun_fact IS NOT NULL
     UNION ALL
-    SELECT stretch, generation, 'demand', had_fact, let_go_fact, let_go_seq, known
+    SELECT stretch, generation, 'demand', had_fact, had_seq, let_go_fact, let_go_seq, known
     FROM query_pages WHERE held AND generation IS NOT NULL
     UNION ALL
-    SELECT stretch, generation, 'read', submitted_fact, ended_fact, ended_seq, true
+    SELECT stretch, generation, 'read', submitted_fact, submitted_seq, ended_fact, ended_seq, true
     FROM read_lives WHERE generation IS NOT NULL
     UNION ALL
-    SELECT stretch, generation, 'write', submitted_fact, ended_fact, ended_seq, true
+    SELECT stretch, generation, 'write', submitted_fact, submitted_seq, ended_fact, ended_seq, true
     FROM slot_writes WHERE generation IS NOT NULL
 )
-SELECT stretch, generation, holder, since_fact, known,
+SELECT stretch, generation, holder, since_fact, since_seq, known,
     coalesce(until_fact, 9223372036854775807) AS until_fact,
     coalesce(until_seq, 9223372036854775807) AS until_seq
 FROM held;

@@ -73,7 +73,7 @@ kept AS (
 SELECT
     stretch, operation, kind, known, lease, fact, seq, position, part, page_index, tier, read, generation,
     let_go_fact, let_go_seq, lease_position,
-    if(tier = 'ssd', landed_fact, fact) AS had_fact,
-    if(tier = 'ssd', landed_seq, seq) AS had_seq,
+    if(tier = 'dram', fact, if(landed_fact IS NULL, NULL, greatest(landed_fact, fact))) AS had_fact,
+    if(tier = 'dram', seq, if(landed_fact IS NULL, NULL, greatest(landed_seq, seq))) AS had_seq,
     kind = 'demand' AND had_fact IS NOT NULL AND (let_go_fact IS NULL OR had_fact < let_go_fact) AS held
 FROM kept;
