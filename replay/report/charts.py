@@ -10,7 +10,7 @@ from bokeh.models import Range1d
 from replay.report import palette
 from replay.report.data import Data, Row
 from replay.report.plots import bars, legend, level_lines, limit, stacked, time_chart
-from replay.report.quantities import byte_unit
+from replay.report.quantities import byte_unit, rate_unit
 
 
 def budgets(data: Data, x_range: Range1d) -> Any | None:
@@ -38,7 +38,7 @@ def waiting(data: Data, x_range: Range1d) -> Any | None:
     levels = data.level("waiting")
     if not _anything(levels):
         return None
-    chart = time_chart(x_range, "queries waiting", height=150)
+    chart = time_chart(x_range, "queries waiting", height=170)
     lines = {"queries that wait for budget": (levels["waiting"], palette.PHASES["waits for budget"])}
     legend(chart, level_lines(chart, lines, 1, "queries"))
     return chart
@@ -50,8 +50,9 @@ def tiers(data: Data, x_range: Range1d, kind: str) -> Any | None:
     if not series:
         return None
     ordered = {tier: series[tier] for tier in palette.TIERS if tier in series}
-    chart = time_chart(x_range, "pages per s")
-    bars(chart, stacked(ordered), palette.TIERS, "pages")
+    per, seconds = rate_unit(_highest_rate(series))
+    chart = time_chart(x_range, f"pages per {per}")
+    bars(chart, stacked(ordered, per_s=seconds), palette.TIERS, "pages", per)
     return chart
 
 
@@ -67,7 +68,7 @@ def traffic(data: Data, x_range: Range1d) -> Any | None:
         "read, warm": palette.ORIGINS["warm"],
         "written": palette.ORIGINS["write"],
     }
-    bars(chart, stacked(series, scale), colours, unit)
+    bars(chart, stacked(series, scale), colours, unit, "s")
     return chart
 
 
@@ -124,20 +125,21 @@ def pool(data: Data, x_range: Range1d) -> Any | None:
 
 
 def evictions(data: Data, x_range: Range1d) -> Any | None:
-    return _counted(data, x_range, "evictions", "pages evicted per s", palette.CLASSES)
+    return _counted(data, x_range, "evictions", "pages", palette.CLASSES)
 
 
 def hints(data: Data, x_range: Range1d) -> Any | None:
     known = {"admitted": palette.OUTCOMES["restored"], "needed": palette.TIERS["miss"]}
-    return _counted(data, x_range, "hints", "hints per s", known)
+    return _counted(data, x_range, "hints", "hints", known)
 
 
 def _counted(data: Data, x_range: Range1d, name: str, unit: str, known: dict[str, str]) -> Any | None:
     series = data.chart(name)
     if not series:
         return None
-    chart = time_chart(x_range, unit, height=200)
-    bars(chart, stacked(series), palette.colours(list(series), known), unit.split()[0])
+    per, seconds = rate_unit(_highest_rate(series))
+    chart = time_chart(x_range, f"{unit} per {per}", height=200)
+    bars(chart, stacked(series, per_s=seconds), palette.colours(list(series), known), unit, per)
     return chart
 
 

@@ -14,11 +14,12 @@ BUCKETS_MAX = 6000
 """Over all stretches together: a chart of a line for each stays small."""
 BUCKETS_PER_STRETCH_MAX = 400
 BUCKETS_PER_STRETCH_MIN = 20
-BUCKETS_PER_BAR = 5
-"""What is added up is drawn as bars, which want to be wider than a step of a line."""
+BARS = 80
+"""Over all stretches together: what is added up is drawn as bars, which want to be wider than a step."""
 SCATTER_MAX = 3000
 SLOWEST_MAX = 40
 FAILURES_MAX = 30
+FAILURES_PER_KIND_MAX = 5
 
 Row: TypeAlias = dict[str, Any]
 
@@ -41,7 +42,7 @@ class Data:
     failures: list[Row]
     bucket_ms: float
     """The longest bucket."""
-    buckets_per_bar: int = BUCKETS_PER_BAR
+    bar_ms: float
 
     def level(self, *series: str) -> dict[str, list[Row]]:
         """Those of them that are in the log."""
@@ -64,7 +65,7 @@ def ask(warehouse: Warehouse) -> Data:
     asking = _Asking(warehouse.connection)
     (stretches,) = warehouse.connection.execute("SELECT count(*) FROM stretches").fetchone()
     buckets = BUCKETS_MAX // max(stretches, 1)
-    asking.prepare(buckets=min(max(buckets, BUCKETS_PER_STRETCH_MIN), BUCKETS_PER_STRETCH_MAX))
+    asking.prepare(buckets=min(max(buckets, BUCKETS_PER_STRETCH_MIN), BUCKETS_PER_STRETCH_MAX), bars=BARS)
     totals: dict[str, dict[str, float]] = {}
     for row in asking.rows("amounts_in_all"):
         totals.setdefault(row["chart"], {})[row["series"]] = row["amount"]
@@ -74,12 +75,13 @@ def ask(warehouse: Warehouse) -> Data:
         headline=headline,
         incarnations=spans,
         levels=asking.rows("levels"),
-        amounts=asking.rows("amounts_over_time", buckets=BUCKETS_PER_BAR),
+        amounts=asking.rows("amounts_over_time"),
         totals=totals,
         slowest=asking.rows("slowest", limit=SLOWEST_MAX),
         scatter=asking.rows("scatter", limit=SCATTER_MAX),
         instances=asking.rows("instances"),
-        failures=asking.rows("failures", limit=FAILURES_MAX),
+        failures=asking.rows("failures", each=FAILURES_PER_KIND_MAX, limit=FAILURES_MAX),
+        bar_ms=max((row["bar_ms"] for row in spans), default=0.0),
         bucket_ms=max((row["bucket_ms"] for row in spans), default=0.0),
     )
 

@@ -10,9 +10,9 @@ import attrs
 from replay.auditor import Cohort
 from replay.report.quantities import share, size
 
-WIDTH, HEIGHT = 940.0, 250.0
+WIDTH, HEIGHT = 1060.0, 250.0
 _BAR = 14.0
-_COLUMNS = (10.0, 380.0, 690.0)
+_COLUMNS = (10.0, 330.0, 630.0)
 _GAP = 26.0
 _LEAST_HEIGHT = 2.0
 

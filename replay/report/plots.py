@@ -77,7 +77,6 @@ def dress(chart: Any) -> None:
     chart.axis.axis_label_text_font_size = "12px"
     chart.axis.major_label_text_font_size = "11px"
     chart.axis.minor_tick_line_color = None
-    chart.xgrid.grid_line_color = None
 
 
 def legend(chart: Any, items: Mapping[str, Sequence[Any]]) -> None:
@@ -117,15 +116,17 @@ def steps(rows: Sequence[Row], scale: float) -> ColumnDataSource:
     return ColumnDataSource({"ms": np.array(times), "value": np.array(values)})
 
 
-def stacked(series: Mapping[str, Sequence[Row]], scale: float = 1.0) -> dict[str, ColumnDataSource]:
-    """Bars per bucket, one upon the other in the order of `series`: amounts per second, over `scale`."""
+def stacked(
+    series: Mapping[str, Sequence[Row]], scale: float = 1.0, per_s: float = 1.0
+) -> dict[str, ColumnDataSource]:
+    """Bars, one upon the other in the order of `series`: amounts over `scale`, for each `per_s` seconds."""
     heights: dict[tuple[int, float], float] = {}
     sources = {}
     for name, rows in series.items():
         columns: dict[str, list[float]] = {name: [] for name in _BAR}
         for row in rows:
             place = row["stretch"], row["left_ms"]
-            rate = row["amount"] / ((row["right_ms"] - row["left_ms"]) / 1000) / scale
+            rate = row["amount"] / ((row["right_ms"] - row["left_ms"]) / 1000) / scale * per_s
             bottom = heights.get(place, 0.0)
             heights[place] = bottom + rate
             values = (row["left_ms"], row["right_ms"], bottom, bottom + rate, row["amount"] / scale, rate)
@@ -136,7 +137,9 @@ def stacked(series: Mapping[str, Sequence[Row]], scale: float = 1.0) -> dict[str
     return sources
 
 
-def bars(chart: Any, sources: Mapping[str, ColumnDataSource], colours: Mapping[str, str], unit: str) -> None:
+def bars(
+    chart: Any, sources: Mapping[str, ColumnDataSource], colours: Mapping[str, str], unit: str, per: str
+) -> None:
     """Draw what `stacked` gives, with a legend and what each bar says when it is pointed at."""
     drawn = {
         name: chart.quad(
@@ -153,7 +156,7 @@ def bars(chart: Any, sources: Mapping[str, ColumnDataSource], colours: Mapping[s
             ("", "@what"),
             ("from", "@left{%H:%M:%S.%3N} UTC"),
             (unit, "@amount{0,0.[00]}"),
-            ("per s", "@rate{0,0.[00]}"),
+            (f"per {per}", "@rate{0,0.[00]}"),
         ],
         formatters={"@left": "datetime"},
     )

@@ -12,6 +12,22 @@ def byte_unit(highest: float) -> tuple[str, int]:
     return next(((name, size) for name, size in reversed(_BYTE_UNITS) if highest >= size), _BYTE_UNITS[0])
 
 
+_TIME_UNITS = (("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000))
+
+
+def time_unit(longest_ms: float, *, units: int = 3) -> tuple[str, int]:
+    """(name, ms) of the unit in which the longest time of an axis is at least so many."""
+    fitting = ((name, ms) for name, ms in reversed(_TIME_UNITS) if longest_ms >= units * ms)
+    return next(fitting, _TIME_UNITS[0])
+
+
+def rate_unit(highest_per_s: float) -> tuple[str, int]:
+    """(name, seconds) of the time over which the highest rate of an axis is at least 1."""
+    return next(
+        ((name, ms // 1000) for name, ms in _TIME_UNITS[1:] if highest_per_s * ms >= 1000), ("d", 86_400)
+    )
+
+
 def size(size_bytes: float | None) -> str:
     return "-" if size_bytes is None else size_text(int(size_bytes))
 
@@ -28,13 +44,15 @@ def duration(ms: float | None) -> str:
     """E.g. "830 us", "4.3 ms", "12.1 s", "3.2 h"."""
     if ms is None:
         return "-"
-    if ms >= 2 * 3_600_000:
-        return f"{ms / 3_600_000:.1f} h"
-    if ms >= 120_000:
-        return f"{ms / 60_000:.1f} min"
-    if ms >= 1000:
-        return f"{ms / 1000:.2f} s"
-    return f"{ms:.1f} ms" if ms >= 1 or ms == 0 else f"{1000 * ms:.0f} us"
+    if 0 < ms < 1:
+        return f"{_figures(1000 * ms)} us"
+    unit, unit_ms = time_unit(ms, units=1)
+    return f"{_figures(ms / unit_ms)} {unit}"
+
+
+def _figures(number: float) -> str:
+    """Three of them, or all before the point."""
+    return f"{number:.0f}" if number >= 99.95 else f"{number:.3g}"
 
 
 def moment(ms: float) -> str:

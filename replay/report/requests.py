@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from bokeh.models import ColumnDataSource, FactorRange, NumeralTickFormatter, Range1d
+from bokeh.models import ColumnDataSource, FactorRange, FixedTicker, NumeralTickFormatter, Range1d
 from bokeh.plotting import figure
 
 from replay.report import palette
 from replay.report.data import Row
 from replay.report.plots import dress, hover, legend, time_chart
+from replay.report.quantities import duration, time_unit
 
 NAME_SHOWN_MAX = 30
 _LEAST_MS = 0.01
-"""What the logarithmic axis begins at: most misses are answered in the record that asks."""
+"""Where the logarithmic axis has its zero: most misses are answered in the record that asks."""
+_TICKS = {_LEAST_MS: "0"} | {10.0**power: duration(10.0**power) for power in range(-1, 10)}
 
 _KINDS = {
     "waited for budget": palette.PHASES["waits for budget"],
@@ -22,13 +24,15 @@ _KINDS = {
     "nothing to restore": palette.TIERS["miss"],
 }
 _PHASES = (
-    ("queued", "queued_ms", "opened_ms"),
-    ("waits for budget", "wait_ms", "grant_ms"),
-    ("waits for its pages", "grant_ms", "answer_ms"),
-    ("ready, not yet copied", "answer_ms", "restore_ms"),
-    ("copied to the GPU", "restore_ms", "sync_ms"),
-    ("until first use", "sync_ms", "used_ms"),
+    ("queued", "queued_ms", "opened_ms", 0.72),
+    ("waits for budget", "wait_ms", "wait_end_ms", 0.72),
+    ("waits for its pages", "grant_ms", "answer_ms", 0.72),
+    ("ready, not yet copied", "answer_ms", "restore_ms", 0.72),
+    ("copied to the GPU", "restore_ms", "sync_ms", 0.72),
+    ("until first use", "sync_ms", "used_ms", 0.72),
+    ("hint", "hint_ms", "hint_end_ms", 0.22),
 )
+"""(name, its beginning, its end, height of its bar)"""
 
 
 def short(name: str) -> str:
@@ -41,7 +45,10 @@ def durations(rows: Sequence[Row], x_range: Range1d) -> Any | None:
     """A dot for each query: when, and how long until its KV could be used."""
     if not rows:
         return None
-    chart = time_chart(x_range, "ms until usable", height=260, logarithmic=True)
+    chart = time_chart(x_range, "time until usable", height=260, logarithmic=True)
+    chart.yaxis.ticker = FixedTicker(ticks=list(_TICKS))
+    chart.yaxis.major_label_overrides = _TICKS
+    chart.y_range.start = _LEAST_MS / 2
     drawn = {}
     for kind, colour in _KINDS.items():
         mine = [row for row in rows if _kind(row) == kind]
@@ -78,45 +85,37 @@ def phases(rows: Sequence[Row]) -> Any | None:
     if not rows:
         return None
     labels = [f"{place}. {short(row['request'])}" for place, row in enumerate(rows, 1)]
+    longest_ms = max((row["used_ms"] or row["usable_ms"]) - row["started_ms"] for row in rows)
+    unit, unit_ms = time_unit(longest_ms)
     chart: Any = figure(
         height=80 + 20 * len(rows),
         sizing_mode="stretch_width",
         y_range=FactorRange(factors=labels[::-1]),
-        x_axis_label="ms since it was queued (or its query was opened)",
+        x_axis_label=f"{unit} since it was queued (or its query was opened)",
         tools="xpan,xbox_zoom,reset,save",
         active_drag="xbox_zoom",
     )
     dress(chart)
     chart.xaxis.formatter = NumeralTickFormatter(format="0,0.[00]")
     chart.x_range.range_padding = 0.02
-    chart.ygrid.grid_line_color = None
-    drawn = {}
-    for name, begin, end in _PHASES:
-        source = _phase_source(rows, labels, begin, end)
+    chart.ygrid.grid_line_alpha = 0
+    drawn: dict[str, Any] = {}
+    for name, begin, end, height in _PHASES:
+        source = _phase_source(rows, labels, begin, end, unit_ms)
         if len(source.data["left"]):
-            drawn[name] = _bars(chart, source, palette.PHASES[name], 0.72, name)
-    hints = _phase_source(rows, labels, "hint_ms", "hint_end_ms")
-    if len(hints.data["left"]):
-        drawn["hint"] = _bars(chart, hints, palette.PHASES["hint"], 0.22, "hint")
-    if not drawn:
-        return None
+            drawn[name] = chart.hbar(
+                y="label", left="left", right="right", source=source,
+                height=height, color=palette.PHASES[name], line_color=None,
+            )  # fmt: skip
+            said = [("", f"@label: {name}"), ("from", f"@left{{0,0.[000]}} {unit}"), ("for", "@took")]
+            hover(chart, [drawn[name]], said)
     legend(chart, {name: [renderer] for name, renderer in drawn.items()})
     return chart
 
 
-def _bars(chart: Any, source: ColumnDataSource, colour: str, height: float, name: str) -> Any:
-    bars = chart.hbar(
-        y="label", left="left", right="right", height=height, source=source, color=colour, line_color=None
-    )
-    hover(
-        chart,
-        [bars],
-        [("", f"@label: {name}"), ("from", "@left{0,0.[000]} ms"), ("for", "@took{0,0.[000]} ms")],
-    )
-    return bars
-
-
-def _phase_source(rows: Sequence[Row], labels: Sequence[str], begin: str, end: str) -> ColumnDataSource:
+def _phase_source(
+    rows: Sequence[Row], labels: Sequence[str], begin: str, end: str, unit_ms: int
+) -> ColumnDataSource:
     spans = [
         (label, row[begin] - row["started_ms"], row[end] - row["started_ms"])
         for label, row in zip(labels, rows, strict=True)
@@ -125,9 +124,9 @@ def _phase_source(rows: Sequence[Row], labels: Sequence[str], begin: str, end: s
     return ColumnDataSource(
         {
             "label": [label for label, _, _ in spans],
-            "left": np.array([left for _, left, _ in spans]),
-            "right": np.array([right for _, _, right in spans]),
-            "took": np.array([right - left for _, left, right in spans]),
+            "left": np.array([left / unit_ms for _, left, _ in spans]),
+            "right": np.array([right / unit_ms for _, _, right in spans]),
+            "took": [duration(right - left) for _, left, right in spans],
         }
     )
 

@@ -56,10 +56,8 @@ def _parts(row: Row) -> list[Said]:
 
 def _spans(row: Row) -> list[tuple[float, str, int | None]]:
     spans: list[tuple[float, str, int | None]] = []
-    if row["wait_ms"] is not None:
-        until = row["grant_ms"] if row["grant_ms"] is not None else row["end_ms"]
-        if until is not None:
-            spans.append((until - row["wait_ms"], _waited(row), row["wait_seq"]))
+    if row["wait_ms"] is not None and row["wait_end_ms"] is not None:
+        spans.append((row["wait_end_ms"] - row["wait_ms"], _waited(row), row["wait_seq"]))
     if row["grant_ms"] is not None and row["answer_ms"] is not None:
         spans.append((row["answer_ms"] - row["grant_ms"], _read(row), row["grant_seq"]))
     if row["restore_ms"] is not None and row["answer_ms"] is not None:

@@ -25,12 +25,12 @@ SELECT stretch, seq, 'evictions', page_class || ', ' || reason, count(*) FROM pa
 UNION ALL SELECT stretch, seq, 'hints', 'admitted', count(*) FROM hint_admitted GROUP BY ALL
 UNION ALL SELECT stretch, seq, 'hints', 'not needed', count(*) FROM hint_not_needed GROUP BY ALL
 UNION ALL SELECT stretch, seq, 'hints', 'skipped: ' || reason, count(*) FROM hint_skipped GROUP BY ALL
-UNION ALL SELECT stretch, seq, 'failures', 'read ' || outcome, count(*) FROM reads_failed GROUP BY ALL
-UNION ALL SELECT stretch, seq, 'failures', 'write ' || outcome, count(*) FROM writes_failed GROUP BY ALL
+UNION ALL SELECT stretch, seq, 'failures', 'read, ' || replace(outcome::VARCHAR, '_', ' '), count(*) FROM reads_failed GROUP BY ALL
+UNION ALL SELECT stretch, seq, 'failures', 'write, ' || replace(outcome::VARCHAR, '_', ' '), count(*) FROM writes_failed GROUP BY ALL
 UNION ALL
 SELECT stretch, seq, 'refusals', 'read dropped, no room', count(*) FROM reads_dropped WHERE no_room GROUP BY ALL
 UNION ALL
-SELECT stretch, seq, 'refusals', 'write dropped, ' || reason, count(*) FROM writes_dropped GROUP BY ALL
+SELECT stretch, seq, 'refusals', 'write dropped, ' || replace(reason::VARCHAR, '_', ' '), count(*) FROM writes_dropped GROUP BY ALL
 UNION ALL
-SELECT stretch, seq, 'refusals', 'save dropped, ' || reason, sum("count") FROM saves_dropped GROUP BY ALL
+SELECT stretch, seq, 'refusals', 'save dropped, ' || replace(reason::VARCHAR, '_', ' '), sum("count") FROM saves_dropped GROUP BY ALL
 UNION ALL SELECT stretch, seq, 'refusals', 'no memory after reclaim', count(*) FROM allocation_failed GROUP BY ALL;

@@ -12,7 +12,7 @@ SELECT
     (SELECT quantile_cont(sync_ms - opened_ms, 0.95) FROM asked) AS restored_p95_ms,
     (SELECT quantile_cont(used_ms - queued_ms, 0.5) FROM asked) AS first_use_p50_ms,
     (SELECT quantile_cont(used_ms - queued_ms, 0.95) FROM asked) AS first_use_p95_ms,
-    (SELECT quantile_cont(coalesce(grant_ms, end_ms) - wait_ms, 0.95) FROM asked) AS wait_p95_ms,
+    (SELECT quantile_cont(wait_end_ms - wait_ms, 0.95) FROM asked) AS wait_p95_ms,
     (SELECT quantile_cont(elapsed_us, 0.5) / 1000 FROM reads_landed) AS read_p50_ms,
     (SELECT quantile_cont(elapsed_us, 0.95) / 1000 FROM reads_landed) AS read_p95_ms,
     (SELECT count(*) FROM reads_landed) AS reads;

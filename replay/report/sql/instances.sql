@@ -1,4 +1,4 @@
--- Engines: what each asked for, and the most of its budget that it held reserved.
+-- Engines: what each asked for, and the most of its budget that it held reserved. The busiest first.
 WITH
 names AS (
     SELECT stretch, instance, arg_min(name, fact) AS name, max(world_size) AS world_size
@@ -39,4 +39,4 @@ JOIN spans p USING (stretch)
 LEFT JOIN demands d USING (stretch, instance)
 LEFT JOIN peaks k USING (stretch, instance)
 LEFT JOIN config c USING (stretch)
-ORDER BY p.incarnation, n.instance;
+ORDER BY d.queries DESC NULLS LAST, p.stretch, n.instance;

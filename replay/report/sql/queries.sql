@@ -3,7 +3,7 @@
 -- *_ms          when, in milliseconds since 1970; null: not in the log
 -- started_ms    the request was queued, or else its query opened
 -- usable_ms     the last rank's GPU sync, or else the answer
--- waited_for    whose budget was full, where it waited for that
+-- wait_end_ms   its budget was granted, or it ended without one
 CREATE TEMP TABLE asked AS
 WITH
 opened AS (
@@ -82,7 +82,7 @@ hint_ends AS (SELECT stretch, operation AS hint, min(seq) AS seq FROM hint_ended
 SELECT o.stretch, p.incarnation, o.operation, o.instance, o.request, o.attempt, o.seq, o.asked_pages, o.charge_bytes,
     qm.ms AS queued_ms, om.ms AS opened_ms,
     w.seq AS wait_seq, wm.ms AS wait_ms, w.reserved_bytes, w.limit_bytes, w.by_instance,
-    g.seq AS grant_seq, gm.ms AS grant_ms,
+    g.seq AS grant_seq, gm.ms AS grant_ms, coalesce(gm.ms, em.ms) AS wait_end_ms,
     d.seq AS answer_seq, dm.ms AS answer_ms, d.dram, d.peer, d.ssd, d.miss,
     l.lease, l.boundary_tokens, c.seq AS cut_seq,
     b.seq AS restore_seq, bm.ms AS restore_ms, b.ranks, y.seq AS sync_seq, ym.ms AS sync_ms, y.copied_bytes,

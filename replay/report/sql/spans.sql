@@ -1,12 +1,25 @@
--- spans: one row for each stretch that has records, with the buckets that charts over time count in.
+-- spans: one row for each stretch that has records, with the steps that charts over time count in.
 --
--- bucket_ms   a round number: 1, 2 or 5 times a power of ten
--- $buckets    how many a stretch is divided into at most
+-- bucket_ms   of lines: the stretch's own, so that it can be looked at closely
+-- bar_ms      of bars: the same for all stretches, so that they compare
+-- $buckets    how many steps a stretch is divided into at most
+-- $bars       and how many bars all of them together, about
+--
+-- Both are round numbers: 1, 2 or 5 times a power of ten.
 CREATE TEMP TABLE spans AS
-SELECT *, if(raw_ms <= power, 1, if(raw_ms <= 2 * power, 2, if(raw_ms <= 5 * power, 5, 10))) * power AS bucket_ms
-FROM (
-    SELECT s.stretch, s.incarnation, s.first_seq, s.next_seq, s.whole, min(m.ms) AS begin_ms, max(m.ms) AS end_ms,
-        greatest((end_ms - begin_ms) / $buckets, 1.0) AS raw_ms, 10.0 ** floor(log10(raw_ms)) AS power
+WITH
+told AS (
+    SELECT s.stretch, s.incarnation, s.first_seq, s.next_seq, s.whole, min(m.ms) AS begin_ms, max(m.ms) AS end_ms
     FROM stretches s JOIN moments m USING (stretch)
     GROUP BY ALL
-);
+),
+divided AS (
+    SELECT *, greatest((end_ms - begin_ms) / $buckets, 1.0) AS bucket,
+        greatest(sum(end_ms - begin_ms) OVER () / $bars, 1.0) AS bar,
+        10.0 ** floor(log10(bucket)) AS bucket_power, 10.0 ** floor(log10(bar)) AS bar_power
+    FROM told
+)
+SELECT stretch, incarnation, first_seq, next_seq, whole, begin_ms, end_ms,
+    bucket_power * ([n FOR n IN [1, 2, 5, 10] IF n * bucket_power >= bucket * 0.999999])[1] AS bucket_ms,
+    bar_power * ([n FOR n IN [1, 2, 5, 10] IF n * bar_power >= bar * 0.999999])[1] AS bar_ms
+FROM divided;
