@@ -15,6 +15,7 @@ from tests.engines.vllm.settings import BLOCK_TOKENS, settle_environment
 from tests.engines.waiting import until
 
 OUTPUT_TOKENS = 8
+LOGPROB_TOLERANCE = 1e-4
 CONNECTOR = "OrbitKVConnector"
 CONNECTOR_MODULE = "orbitkv.adapters.vllm.connector"
 Prompt = Sequence[int]
@@ -34,14 +35,21 @@ class Completion:
         return max(abs(mine - theirs) for mine, theirs in zip(self.logprobs, other.logprobs, strict=True))
 
 
+def assert_same(found: Sequence[Completion], expected: Sequence[Completion]) -> None:
+    """In float32 a restored prefix gives the same tokens, with the same probabilities."""
+    assert [one.tokens for one in found] == [one.tokens for one in expected]
+    distances = [one.distance(other) for one, other in zip(found, expected, strict=True)]
+    assert max(distances) < LOGPROB_TOLERANCE
+
+
 def transfer_config(socket: Path, **extra: object) -> dict[str, Any]:
-    """What an operator writes to have vLLM use OrbitKV."""
+    """What an operator writes to have vLLM use OrbitKV, but for the patience of a busy test machine."""
     return {
         "kv_connector": CONNECTOR,
         "kv_connector_module_path": CONNECTOR_MODULE,
         "kv_role": "kv_both",
         "kv_load_failure_policy": "recompute",
-        "kv_connector_extra_config": {"socket": str(socket), **extra},
+        "kv_connector_extra_config": {"socket": str(socket), "request_timeout": "60s", **extra},
     }
 
 
@@ -123,6 +131,15 @@ class Engine:
         )
         return Completion(tokens, logprobs, output.num_cached_tokens or 0, str(chosen.finish_reason))
 
+    @property
+    def busy(self) -> bool:
+        """It has requests that are not over, or blocks that are still being saved."""
+        return bool(self.scheduler.has_requests())
+
+    def preempted_requests(self) -> list[Any]:
+        """Those that were thrown out and wait to go on."""
+        return [one for one in self.scheduler.waiting if one.status.name == "PREEMPTED"]
+
     # --- its own pages ----------------------------------------------------------------------------------
 
     @property
@@ -155,6 +172,10 @@ class Engine:
     def references(self) -> list[int]:
         """How many requests hold each block."""
         return [block.ref_cnt for block in self.block_pool.blocks]
+
+    def eviction_order(self) -> list[int]:
+        """Blocks that nobody holds, the next victim first."""
+        return [block.block_id for block in self.block_pool.free_block_queue.get_all_free_blocks()]
 
     def forget(self) -> None:
         """No prefix lookup finds anything on the device from here on, nor would its bytes be right."""
