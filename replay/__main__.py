@@ -11,8 +11,7 @@ from typing import TypeAlias
 
 import click
 
-from replay.audit_text import print_audit
-from replay.auditor import audit_log
+from replay.audit_command import audit_command
 from replay.command_line import Told, errors_in_words, print_remarks, progress_bar
 from replay.export_command import export_command
 from replay.findings import Incarnation, Report
@@ -40,6 +39,7 @@ def main() -> None:
 
 
 main.add_command(simulate_command)
+main.add_command(audit_command)
 main.add_command(report_command)
 main.add_command(perfetto_command)
 main.add_command(export_command)
@@ -78,23 +78,6 @@ def timeline(log: Path, request: str | None, full: bool) -> None:
         print_remarks(opened)
         if opened.troubles:
             sys.exit(1)
-
-
-@main.command()
-@_log_argument
-@_json_option
-def audit(log: Path, as_json: bool) -> None:
-    """Recompute both ledgers from the log's facts, in SQL, and say where they do not add up."""
-    with errors_in_words():
-        if as_json:
-            found = audit_log(log)
-            click.echo(json.dumps(found.as_json()))
-        else:
-            with progress_bar("audit", log) as told:
-                found = audit_log(log, told)
-            print_audit(found)
-            print_remarks(found.log)
-    sys.exit(0 if found.ok else 1)
 
 
 def _report(name: str, path: Path, walk: _Walk, *, as_json: bool) -> None:

@@ -14,9 +14,10 @@ VIOLATIONS_SHOWN_MAX = 10
 
 
 def print_audit(audit: Audit) -> None:
-    width = max((len(verdict.invariant) for verdict in audit.verdicts), default=0)
+    names_width = max((len(verdict.invariant) for verdict in audit.verdicts), default=0)
+    found_width = max((len(_found(verdict)) for verdict in audit.verdicts), default=0)
     for verdict in audit.verdicts:
-        _print_verdict(verdict, width)
+        _print_verdict(verdict, names_width, found_width)
     totals = audit.totals
     console = Console(highlight=False, soft_wrap=True)
     for table in (_cohort_table(totals.cohort), _decision_table(totals)):
@@ -32,9 +33,20 @@ def print_audit(audit: Audit) -> None:
         click.echo(f"audit: FAILED, {what}; {audit.records} records")
 
 
-def _print_verdict(verdict: Verdict, width: int) -> None:
-    found = f"BROKEN in {verdict.count} places" if verdict.count else "ok"
-    click.echo(f"{verdict.invariant:{width}}  {found}")
+def _found(verdict: Verdict) -> str:
+    return f"BROKEN in {verdict.count} {_places(verdict.count)}" if verdict.count else "ok"
+
+
+def _places(count: int) -> str:
+    return "place" if count == 1 else "places"
+
+
+def _print_verdict(verdict: Verdict, names_width: int, found_width: int) -> None:
+    remark = f"  {verdict.remark}" if verdict.remark else ""
+    click.echo(
+        f"{verdict.invariant:{names_width}}  {_found(verdict):{found_width}}"
+        f"  {verdict.elapsed_ms / 1000:7.2f} s{remark}"
+    )
     for violation in verdict.first[:VIOLATIONS_SHOWN_MAX]:
         click.echo(f"  {violation}")
     if verdict.count > VIOLATIONS_SHOWN_MAX:

@@ -5,6 +5,8 @@ each place where the log breaks it. Must not know the kernel: what the facts sho
 down a second time, in SQL, so that one mistake cannot hide in both.
 """
 
+import time
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +40,9 @@ class Verdict:
     count: int
     first: list[Violation]
     """In the order of the log; only the first are told."""
+    elapsed_ms: int
+    remark: str = ""
+    """What else is to be known of how it was found."""
 
 
 @attrs.frozen(slots=True, kw_only=True)
@@ -117,16 +122,27 @@ class Audit:
 
 
 def audit_log(
-    path: Path, progress: Progress | None = None, *, violations_max: int = VIOLATIONS_TOLD_MAX
+    path: Path,
+    progress: Progress | None = None,
+    *,
+    violations_max: int = VIOLATIONS_TOLD_MAX,
+    only: Iterable[str] | None = None,
 ) -> Audit:
-    """Raises LogError: it cannot be read as asked, or DuckDB is not there or lacks room."""
+    """`only`: names of the invariants to look at; else all.
+
+    Raises LogError: it cannot be read as asked, or DuckDB is not there or lacks room.
+    """
     with load_log(path, progress=progress) as warehouse:
-        return audit_loaded(warehouse, violations_max=violations_max)
+        return audit_loaded(warehouse, violations_max=violations_max, only=only)
 
 
-def audit_loaded(warehouse: Warehouse, *, violations_max: int = VIOLATIONS_TOLD_MAX) -> Audit:
+def audit_loaded(
+    warehouse: Warehouse, *, violations_max: int = VIOLATIONS_TOLD_MAX, only: Iterable[str] | None = None
+) -> Audit:
     """Of a log that is loaded already."""
-    verdicts = [_verdict(warehouse, name, violations_max) for name in invariants()]
+    warehouse.connection.execute(sql_text("macros/operation_name"))
+    names = invariants() if only is None else only
+    verdicts = [_verdict(warehouse, name, violations_max) for name in names]
     return Audit(warehouse.log, warehouse.records, verdicts, _ledgers(warehouse))
 
 
@@ -149,13 +165,15 @@ def meaning(sql: str) -> str:
 
 def _verdict(warehouse: Warehouse, name: str, violations_max: int) -> Verdict:
     sql = sql_text(name)
+    began = time.monotonic()
     rows = warehouse.connection.execute(
         f"SELECT s.incarnation, v.seq, v.why, count(*) OVER () FROM ({sql.rstrip().removesuffix(';')}) v"
         " JOIN stretches s USING (stretch) ORDER BY v.stretch, v.seq, v.why LIMIT ?",
         [violations_max],
     ).fetchall()
     first = [Violation(incarnation, seq, why) for incarnation, seq, why, _ in rows]
-    return Verdict(name, meaning(sql), rows[0][3] if rows else 0, first)
+    elapsed_ms = round((time.monotonic() - began) * 1000)
+    return Verdict(name, meaning(sql), rows[0][3] if rows else 0, first, elapsed_ms)
 
 
 def _ledgers(warehouse: Warehouse) -> dict[int, Ledgers]:

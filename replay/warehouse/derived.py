@@ -20,6 +20,7 @@ TABLES = (
     "holds",
     "page_keys",
     "reservation_changes",
+    "reservation_levels",
 )
 """Each of those before it and of the facts."""
 VIEWS = (
