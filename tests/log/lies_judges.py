@@ -46,7 +46,7 @@ class Judged:
 
 
 def judged(directory: Path, stories: Sequence[Sequence[Record]]) -> list[Judged]:
-    """Write them as incarnations 1, 2, ... of a log, with frames and chain as they should be, and audit it."""
+    """Write them as incarnations 1, 2, ... of a log, frames and chain as they should be, and audit it."""
     snapshot = kernel.snapshot(kernel.new_state())
     previous, files = 0, []
     for incarnation, story in enumerate(stories, 1):

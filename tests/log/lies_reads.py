@@ -52,7 +52,7 @@ def landed_and_failed(story: Story) -> int:
 
 
 def completion_of_no_read(story: Story) -> int:
-    record, landed = story.first(facts.ReadsLanded)
+    record, _ = story.first(facts.ReadsLanded)
     return story.add(record.seq, facts.ReadsFailed(column([4_000_000]), b"\1"))
 
 

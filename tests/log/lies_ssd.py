@@ -153,7 +153,7 @@ def failed_and_not_counted(story: Story) -> int:
 
 
 def counted_for_nothing(story: Story) -> int:
-    record, landed = story.first(facts.ReadsLanded)
+    record, _ = story.first(facts.ReadsLanded)
     _, submitted = story.first(facts.ReadsSubmitted)
     return story.add(record.seq, facts.SlotFailureCounted(numbers(submitted.slots)[0]))
 
