@@ -13,6 +13,7 @@ from replay.output_file import check_output
 from replay.query import Answer, ask, checked, lock, write_parquet
 from replay.query_docs import described, listed
 from replay.query_output import answer_file, text_of, write_csv, write_json
+from replay.query_questions import listed_questions, question_named
 from replay.query_source import opened
 from replay.query_table import ROWS_SHOWN_MAX, write_table
 from replay.query_trouble import QueryError
@@ -54,6 +55,8 @@ ALL_ROWS = 100_000
     show_default=True,
     help="Most rows that a table shows.",
 )
+@click.option("--question", metavar="NAME", help="Ask one of the worked questions.")
+@click.option("--questions", is_flag=True, help="List the worked questions.")
 @click.option("--tables", is_flag=True, help="List the tables and views, and what they mean.")
 @click.option("--describe", metavar="NAME", help="The columns of a table or view, and what they mean.")
 def sql_command(
@@ -64,6 +67,8 @@ def sql_command(
     output: Path | None,
     force: bool,
     rows_max: int,
+    question: str | None,
+    questions: bool,
     tables: bool,
     describe: str | None,
 ) -> None:
@@ -73,20 +78,27 @@ def sql_command(
     replay sql LOG "SELECT request, reason FROM hint_skipped"
     replay sql LOG --tables
     replay sql LOG --describe requests
+    replay sql LOG --question wasted-hints
     replay sql --db warehouse.duckdb -f question.sql --format csv
 
     The query reads the log and nothing else. Every call loads the log anew: for many questions about a long
-    one, load it once with `replay load`. Worked questions are in replay/QUESTIONS.md.
+    one, load it once with `replay load`. --questions lists worked questions; replay/QUESTIONS.md says how to
+    read their answers.
 
     Exit codes: 0 answered, 1 answered, and the log is damaged, 2 not answered.
     """
     with errors_in_words():
-        asks = not (tables or describe)
-        logs, query = _logs_and_query(words, query_file, database, asks=asks)
-        form = _form(form, output, asks=asks)
+        if sum(map(bool, (query_file, question, questions, tables, describe))) > 1:
+            raise click.UsageError("give one of -f, --question, --questions, --tables and --describe")
+        shows = questions or tables or bool(describe)
+        form = _form(form, output, shows=shows)
         if output is not None:
             check_output(output, force=force)
-        if asks:
+        if questions:
+            _write(listed_questions(), form, output, ALL_ROWS, force=force)
+            return
+        logs, query = _logs_and_query(words, query_file, question, database, shows=shows)
+        if not shows:
             checked(query)
         with opened(logs, database) as source:
             if form == "parquet":
@@ -131,7 +143,7 @@ def _write(answer: Answer, form: str, output: Path | None, rows_max: int, *, for
         click.echo(f"note: {note}", err=True)
 
 
-def _form(form: str | None, output: Path | None, *, asks: bool) -> str:
+def _form(form: str | None, output: Path | None, *, shows: bool) -> str:
     if form is None and output is not None:
         form = FORMATS.get(output.suffix.lower())
         if form is None:
@@ -139,29 +151,34 @@ def _form(form: str | None, output: Path | None, *, asks: bool) -> str:
                 f"{output} does not say in which form; end it in {', '.join(FORMATS)}, or give --format"
             )
     if form is None:
-        form = "table" if sys.stdout.isatty() or not asks else "csv"
-    if form == "parquet" and (output is None or not asks):
+        form = "table" if sys.stdout.isatty() or shows else "csv"
+    if form == "parquet" and (output is None or shows):
         raise click.UsageError("Parquet is for the answer to a query, in a file: name that with -o")
     return form
 
 
 def _logs_and_query(
-    words: tuple[str, ...], query_file: Path | None, database: Path | None, *, asks: bool
+    words: tuple[str, ...],
+    query_file: Path | None,
+    question: str | None,
+    database: Path | None,
+    *,
+    shows: bool,
 ) -> tuple[list[Path], str]:
     """The words of the command line are logs, and the last is the query unless that comes from elsewhere."""
     query = ""
-    if asks and query_file is not None:
+    if question:
+        query = question_named(question).sql
+    elif query_file is not None:
         query = _read(query_file)
-    elif asks:
+    elif not shows:
         if not words or (len(words) == 1 and database is None):
             what = f"{words[0]} is not followed by a query" if words else "there is no log and no query"
             raise click.UsageError(
-                f'{what}; try `replay sql LOG "SELECT * FROM requests"`, -f FILE or --tables'
+                f'{what}; try `replay sql LOG "SELECT * FROM requests"`, -f FILE, --questions or --tables'
             )
         *words_left, query = words
         words = tuple(words_left)
-    elif query_file is not None:
-        raise click.UsageError("--tables and --describe take no query; leave -f out")
     if database is not None and words:
         raise click.UsageError(f"give either a log or --db, not both: {words[0]} and {database}")
     if database is None and not words:

@@ -361,7 +361,7 @@ def test_words_that_are_no_question_are_told_apart(log: Path, database: Path, tm
         (("--db", database), "there is no log and no query"),
         (("--db", database, log, "SELECT 1"), "not both"),
         (("--tables",), "which log?"),
-        ((log, "--tables", "-f", "x"), "take no query"),
+        ((log, "--tables", "-f", "x"), "give one of"),
         ((tmp_path / "nowhere", "SELECT 1"), "does not exist"),
         ((tmp_path, "SELECT 1"), "holds no log segment"),
         (("--db", tmp_path / "nowhere", "SELECT 1"), "does not exist"),
