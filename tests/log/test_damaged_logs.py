@@ -1,11 +1,10 @@
-"""Damage to bytes and to order: the reader puts the right record in doubt, and no tool says that all is well."""
+"""Damage to bytes and order: the reader puts the right record in doubt, and no tool says that all is well."""
 
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from orbitkv.events.frame import LogError
 from replay.auditor import audit_log
 from replay.log import Log, Trouble
 from replay.verify import verify_log
@@ -70,12 +69,7 @@ def test_wherever_a_bit_flips_it_is_noticed(whole: Path, tmp_path: Path) -> None
         number = random.randrange(len(copy.data) - 1)
         offset = random.randrange(len(copy.data[number]))
         copy.data[number][offset] ^= 1 << random.randrange(8)
-        path = copy.write(tmp_path / str(flip))
-        try:
-            found = doubts(path)
-        except LogError as error:
-            assert true.names[number] in str(error)
-            continue
+        found = doubts(copy.write(tmp_path / str(flip)))
         frame = next((each for each in true.frames(number) if each.offset <= offset < each.end_offset), None)
         assert found, f"bit at byte {offset} of {copy.names[number]}"
         assert found[0].path.name == copy.names[number]

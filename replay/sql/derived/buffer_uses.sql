@@ -3,9 +3,13 @@
 -- what         in a word or two, what the fact says of it
 -- cause        of an eviction or of unused, in words
 -- generation   what stands in the buffer then; null: its memory was allocated before this stretch of the log
---              begins, or never
+--              begins, or never, or under a number that stands for another page
 CREATE TABLE buffer_uses AS
-WITH told AS (
+WITH
+doubled AS (
+    SELECT stretch, generation, min(fact) AS first_fact FROM buffers_allocated GROUP BY ALL HAVING count(*) > 1
+),
+told AS (
     SELECT stretch, seq, fact, buffer, 'inserted' AS what, NULL AS cause FROM pages_inserted
     UNION ALL SELECT stretch, seq, fact, buffer, 'promoted', NULL FROM pages_promoted
     UNION ALL SELECT stretch, seq, fact, buffer, 'touched', NULL FROM pages_touched
@@ -30,6 +34,7 @@ WITH told AS (
     UNION ALL SELECT stretch, seq, fact, buffer, 'not written', NULL FROM writes_dropped
     UNION ALL SELECT stretch, seq, fact, buffer, 'written', NULL FROM writes_submitted
 )
-SELECT t.*, a.generation, a.footprint_bytes
+SELECT t.*, if(d.first_fact < a.fact, NULL, a.generation) AS generation, a.footprint_bytes
 FROM told t ASOF LEFT JOIN buffers_allocated a
-    ON a.stretch = t.stretch AND a.buffer = t.buffer AND a.fact <= t.fact;
+    ON a.stretch = t.stretch AND a.buffer = t.buffer AND a.fact <= t.fact
+LEFT JOIN doubled d ON d.stretch = a.stretch AND d.generation = a.generation;
