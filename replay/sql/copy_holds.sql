@@ -48,7 +48,8 @@ ending AS (
             process, rank, lease)
     FROM reasons WHERE share = 'lost' AND is_begun AND end_observable IS FALSE AND by_operator IS FALSE
 ),
--- The other way round.
+stranded AS (SELECT stretch, lease, rank, min(seq) AS seq FROM ended WHERE share = 'stranded' GROUP BY ALL),
+-- The other way round; what is stranded may be reported as unknown again.
 reported AS (
     SELECT g.stretch, g.seq, g.lease, g.rank, 'synced' AS share FROM gpu_synced g
     UNION ALL SELECT stretch, seq, lease, rank, if(stopped, 'released', 'stranded') FROM sync_failed
@@ -57,6 +58,8 @@ reporting AS (
     SELECT r.stretch, r.seq,
         format('rank {} reports on lease {}, and its share is not {}', r.rank, r.lease, r.share) AS why
     FROM reported r ANTI JOIN ended e USING (stretch, seq, lease, rank, share)
+    LEFT JOIN stranded t USING (stretch, lease, rank)
+    WHERE r.share <> 'stranded' OR t.seq IS NULL OR t.seq > r.seq
 ),
 running AS (
     SELECT b.stretch, b.lease, b.rank, b.session, b.process, b.fact,

@@ -1,10 +1,11 @@
 -- What operations have reserved stays within the limits at the end of every record: over all instances, of
 -- each instance, and of hints alone the speculative share of both. A reservation begins once, with a grant or
 -- an admission, only then shrinks and grows, is never negative, and ends once; nothing changes it afterwards.
+-- With charge = shared a lease may take over what an earlier payer let go of, and be more than its demand paid.
 WITH
 steps AS (
-    SELECT l.*, s.whole, operation_name(operation) AS name
-    FROM reservation_levels l JOIN stretches s USING (stretch)
+    SELECT l.*, s.whole, c.charge, operation_name(operation) AS name
+    FROM reservation_levels l JOIN stretches s USING (stretch) LEFT JOIN config c USING (stretch)
 ),
 life AS (
     SELECT stretch, seq, format('the reservation of {} is {}, and was {} before', name, what,
@@ -17,7 +18,7 @@ life AS (
         format('the reservation of {} is {} from {} to {} bytes', name, what, bytes_before, bytes)
     FROM steps
     WHERE what_before <> 'ended' AND CASE what
-        WHEN 'leased' THEN bytes > bytes_before
+        WHEN 'leased' THEN bytes > bytes_before AND charge = 'owner'
         WHEN 'shrunk' THEN bytes >= bytes_before
         WHEN 'grown' THEN bytes <= bytes_before
         ELSE false END
