@@ -25,6 +25,36 @@ _PLACE = {
     "seq": "the record's place in its incarnation",
     "fact": "place among all facts of the database, rising in log order",
 }
+_BOOK: dict[str, tuple[str, dict[str, str]]] = {
+    "records": (
+        "one row for each record of a log",
+        {
+            "at_ns": "the manager's monotonic clock",
+            "cause": "the command that led to it",
+            "fact": "its last fact; that of a record before where it has none",
+        },
+    ),
+    "stretches": (
+        "one row for each run of records without a gap, of one incarnation of one log",
+        {
+            "log": "its directory",
+            "next_seq": "behind the last",
+            "whole": "it begins with the incarnation, so nothing that it speaks of is older",
+        },
+    ),
+    "segments": (
+        "one row for each segment that was loaded",
+        {
+            "wall_offset_ns": "at_ns + this is a wall time, in nanoseconds since 1970",
+            "stop": "how its bytes end: open, sealed, torn, hole or damaged",
+            "next_seq": "behind the last record that was loaded",
+        },
+    ),
+    "troubles": ("one row for each thing in a log that no healthy log has", {"what": "in words"}),
+    "config": ("one row for each incarnation: the settings that its decisions depend on", {}),
+    "warehouse": ("what the database is made of, for `replay load`", {}),
+}
+"""Tables that are neither facts nor made by a file of SQL."""
 _COLUMN = re.compile(r"--\s{1,3}(\S+(?:, \S+)*)\s{2,}(\S.*)")
 
 
@@ -114,7 +144,7 @@ def _doc_of(name: str, docs: dict[str, Doc], *, is_view: bool) -> Doc:
 
 
 def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.:])\s", " ".join(text.split()), maxsplit=1)[0].rstrip(".:")
+    return re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0].rstrip(".")
 
 
 # --- where it is written down -------------------------------------------------------------------------
@@ -122,7 +152,9 @@ def _first_sentence(text: str) -> str:
 
 @cache
 def documents() -> dict[str, Doc]:
-    return {**dict(_facts()), **dict(_sql_files("derived", "table")), **dict(_sql_files("views", "view"))}
+    book = {name: Doc("table", meaning, columns) for name, (meaning, columns) in _BOOK.items()}
+    derived, views = _sql_files("derived", "table"), _sql_files("views", "view")
+    return {**dict(_facts()), **book, **dict(derived), **dict(views)}
 
 
 def _facts() -> Iterator[tuple[str, Doc]]:

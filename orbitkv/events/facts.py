@@ -36,6 +36,8 @@ class _Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class IncarnationStarted(_Event, tag=1, frozen=True):
+    """A manager has begun, with this configuration. First fact of every chain."""
+
     incarnation: int
     kernel_revision: int
     config: KernelConfig
@@ -43,6 +45,8 @@ class IncarnationStarted(_Event, tag=1, frozen=True):
 
 
 class SessionOpened(_Event, tag=2, frozen=True):
+    """A process has connected."""
+
     session: int
     process: int
     end_observable: bool
@@ -50,6 +54,8 @@ class SessionOpened(_Event, tag=2, frozen=True):
 
 
 class RankRegistered(_Event, tag=3, frozen=True):
+    """A session speaks for this rank of an engine from now on."""
+
     session: int
     instance: int
     rank: int
@@ -71,6 +77,8 @@ class InstanceSealed(_Event, tag=4, frozen=True):
 
 
 class SessionClosed(_Event, tag=5, frozen=True):
+    """The connection is over. What its process has begun to copy is still held."""
+
     session: int
     cause: SessionEnd
 
@@ -82,11 +90,15 @@ class InstanceClosed(_Event, tag=6, frozen=True):
 
 
 class ProcessReleased(_Event, tag=7, frozen=True):
+    """The process is gone: its copies hold nothing any more."""
+
     process: int
     by_operator: bool
 
 
 class StageReported(_Event, tag=8, frozen=True):
+    """What an engine says of a request. No decision depends on it."""
+
     session: int
     request: str
     attempt: int
@@ -119,11 +131,15 @@ class PagesUnbound(_Event, tag=12, frozen=True):
 
 
 class SuperblockCarved(_Event, tag=13, frozen=True):
+    """A piece of the pool holds pages of this size from now on."""
+
     superblock: int
     slot_bytes: int
 
 
 class SuperblockReturned(_Event, tag=14, frozen=True):
+    """Its last page is gone: the piece of the pool may take any size."""
+
     superblock: int
 
 
@@ -186,6 +202,8 @@ class AllocationFailed(_Event, tag=21, frozen=True):
 
 
 class QueryOpened(_Event, tag=30, frozen=True):
+    """A demand: the first rank asked for a request's pages, or asks for others than before."""
+
     operation: int
     instance: int
     session: int
@@ -275,6 +293,8 @@ class ReadsLanded(_Event, tag=37, frozen=True):
 
 
 class ReadsFailed(_Event, tag=38, frozen=True):
+    """These reads ended without a page: a miss for all who waited."""
+
     reads: Column
     outcomes: bytes
 
@@ -318,6 +338,8 @@ class LeaseGranted(_Event, tag=42, frozen=True):
 
 
 class QueryEnded(_Event, tag=43, frozen=True):
+    """The operation left the table, answered or not. A lease lives on without it."""
+
     operation: int
     end: QueryEnd
 
@@ -330,6 +352,8 @@ class LeaseEnded(_Event, tag=44, frozen=True):
 
 
 class RestoreBegun(_Event, tag=45, frozen=True):
+    """A rank is copying the pages of the lease: they are held until its outcome is known."""
+
     lease: int
     session: int
     rank: int
@@ -357,6 +381,8 @@ class GpuSynced(_Event, tag=47, frozen=True):
 
 
 class SyncFailed(_Event, tag=48, frozen=True):
+    """A rank's copies failed. Not `stopped`: they may still run, so the pages are held."""
+
     lease: int
     rank: int
     stopped: bool
@@ -391,6 +417,8 @@ class PagesClaimed(_Event, tag=52, frozen=True):
 
 
 class PagesUnclaimed(_Event, tag=53, frozen=True):
+    """With charge = shared: the operation left the line, and who stood behind it may have to pay."""
+
     operation: int
     pages: Column
 
@@ -422,6 +450,8 @@ class SaveJoined(_Event, tag=61, frozen=True):
 
 
 class SavesDropped(_Event, tag=62, frozen=True):
+    """Pages that were offered and are not saved."""
+
     reason: SaveDrop
     count: int
     """Pages."""
@@ -439,6 +469,8 @@ class CopiesStarted(_Event, tag=63, frozen=True):
 
 
 class SlicesFilled(_Event, tag=64, frozen=True):
+    """A rank's slices of these pages stand in the pool."""
+
     session: int
     rank: int
     buffers: Column
@@ -460,6 +492,8 @@ class SealsEnded(_Event, tag=81, frozen=True):
 
 
 class WritesFailed(_Event, tag=82, frozen=True):
+    """The device did not take these writes: the slots hold no page."""
+
     slots: Column
     outcomes: bytes
     """One WriteOutcome a byte."""
@@ -491,15 +525,21 @@ class PagesSealed(_Event, tag=66, frozen=True):
 
 
 class WritesQueued(_Event, tag=67, frozen=True):
+    """Sealed pages wait for an SSD slot."""
+
     buffers: Column
 
 
 class WritesDropped(_Event, tag=68, frozen=True):
+    """Sealed pages that will not be written to the SSD."""
+
     reason: WriteDrop
     buffers: Column
 
 
 class SegmentOpened(_Event, tag=69, frozen=True):
+    """A part of the page file takes slots of this size from now on."""
+
     segment: int
     slot_bytes: int
 
@@ -511,6 +551,8 @@ class SegmentDraining(_Event, tag=70, frozen=True):
 
 
 class SegmentReturned(_Event, tag=71, frozen=True):
+    """No slot of it is in use: it may take any size."""
+
     segment: int
 
 
@@ -522,17 +564,23 @@ class WritesSubmitted(_Event, tag=72, frozen=True):
 
 
 class SlotsWritten(_Event, tag=73, frozen=True):
+    """The writes ended: these slots are findable from now on."""
+
     slots: Column
     elapsed_us: int = 0
     """Sum over the slots."""
 
 
 class SlotsFreed(_Event, tag=74, frozen=True):
+    """These slots hold no page any more."""
+
     slots: Column
     end: SlotEnd
 
 
 class SlotsQuarantined(_Event, tag=75, frozen=True):
+    """These slots must not be used again: what was read from them was wrong."""
+
     slots: Column
 
 
@@ -554,6 +602,8 @@ class SlotsRecovered(_Event, tag=77, frozen=True):
 
 
 class StoreChanged(_Event, tag=78, frozen=True):
+    """The SSD takes writes again, or takes no more."""
+
     writable: bool
     reason: str
 
@@ -562,10 +612,12 @@ class StoreChanged(_Event, tag=78, frozen=True):
 
 
 class ShutdownBegun(_Event, tag=90, frozen=True):
-    pass
+    """Nothing is admitted any more; what is under way drains."""
 
 
 class IncarnationClosed(_Event, tag=91, frozen=True):
+    """Last fact of a chain. `lost_tail`: the log's end was cut, facts may be missing."""
+
     lost_tail: bool
 
 

@@ -395,6 +395,7 @@ def test_all_tables_are_listed_with_their_kind(log: Path, database: Path) -> Non
             " WHERE NOT internal"
         ).fetchall()
     assert set(rows) == {name for (name,) in there}
+    assert [name for name, row in rows.items() if not row["meaning"]] == []
     assert rows["pages_evicted"]["kind"] == "fact"
     assert rows["pages_evicted"]["meaning"] == "These buffers left the index"
     assert rows["gpu_synced_ranges"]["kind"] == "list"
