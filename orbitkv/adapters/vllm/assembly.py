@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from orbitkv.adapters.client import CacheManagerClient
-from orbitkv.adapters.client_errors import OrbitError
+from orbitkv.adapters.client_errors import ManagerUnavailable, OrbitError
 from orbitkv.adapters.errors import AdapterError
 from orbitkv.adapters.namespace import Namespace
 from orbitkv.adapters.switches import queue_warmup_enabled
@@ -108,10 +108,16 @@ def open_link(plan: Plan, client: CacheManagerClient, name: str) -> ManagerLink:
         raise AdapterError(
             "The engine does not start: the OrbitKV manager does not serve it.",
             str(error),
-            f"start a manager with `orbitkv serve --socket-path {plan.options.socket}`, or set "
-            '"on_missing_manager": "serve" to serve without a cache until it is there',
+            _remedy(plan, error),
         ) from error
     return link
+
+
+def _remedy(plan: Plan, error: OrbitError) -> str:
+    otherwise = 'or set "on_missing_manager": "serve" to serve without a cache until that is done'
+    if isinstance(error, ManagerUnavailable):
+        return f"start a manager with `orbitkv serve --socket-path {plan.options.socket}`, {otherwise}"
+    return f"mend that and start the engine again, {otherwise}"
 
 
 def scheduler_side(plan: Plan, roles: Roles, pool: Any, counts: Counts) -> tuple[SchedulerSide, ManagerLink]:

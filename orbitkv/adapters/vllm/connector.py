@@ -104,6 +104,8 @@ class _Connector(KVConnectorBase_V1):
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         backend = _backend_names(self._vllm_config, list(kv_caches))
+        if self._worker is not None:
+            self._worker.close()  # its tensors are replaced
         self._worker = worker_side(self._plan, self._roles.saves, kv_caches, backend, self._counts)
 
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:

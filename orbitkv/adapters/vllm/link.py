@@ -8,6 +8,7 @@ thread keeps an idle process registered after a manager was restarted.
 
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
@@ -64,10 +65,13 @@ class ManagerLink:
         """Connected, registered, and all ranks of the instance are there."""
         return self._up
 
-    def open(self, *, refuse: bool) -> None:
-        """Register. Raises OrbitError when that fails and `refuse`; else it is tried until it works."""
+    def open(self, *, refuse: bool, patience_s: float = 10.0) -> None:
+        """Register. Raises OrbitError when that fails and `refuse`; else it is tried until it works.
+
+        `patience_s`: how long a predecessor of the same name may take to end.
+        """
         try:
-            self._note(self._client.register())
+            self._note(self._register(time.monotonic() + patience_s))
         except OrbitError as error:
             if refuse:
                 self._client.close()
@@ -93,6 +97,14 @@ class ManagerLink:
             self._stopping, self._up = True, False
             self._wake.set()
         self._client.close()
+
+    def _register(self, deadline: float) -> Registration:
+        while True:
+            try:
+                return self._client.register()
+            except RequestRefused as no:
+                if no.refusal != Refusal.RANK_OCCUPIED or time.monotonic() > deadline:
+                    raise
 
     # --- up and down ----------------------------------------------------------------------------------
 

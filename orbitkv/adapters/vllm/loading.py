@@ -19,9 +19,9 @@ def load_order(
     found: Found,
     groups: Sequence[KvGroup],
     tables: Sequence[Sequence[int]],
-    local_tokens: int,
+    tokens: tuple[int, int],
 ) -> LoadOrder | None:
-    """What to copy for the tokens from `local_tokens` to the found end; `tables`: blocks by group number.
+    """What to copy for these tokens (first, end) of what was found; `tables`: blocks by group number.
 
     None when vLLM has allocated blocks that no leased page fills: they must not be taken for KV.
     """
@@ -31,10 +31,10 @@ def load_order(
         end = found.end_tokens // group.page_tokens
         first = end - hits
         table = tables[group.number]
-        if _unfilled(group, table, local_tokens, first * group.page_tokens):
+        if _unfilled(group, table, tokens[0], first * group.page_tokens):
             return None
         for page in range(first, end):
-            blocks = _wanted(group, table, page, local_tokens)
+            blocks = _wanted(group, table, page, tokens)
             if any(block != NO_BLOCK for block in blocks):
                 pages.append(PageBlocks(position + page - first, group.number, blocks))
         position += hits
@@ -55,10 +55,12 @@ def external_blocks(
     }
 
 
-def _wanted(group: KvGroup, table: Sequence[int], page: int, local_tokens: int) -> tuple[int, ...]:
+def _wanted(group: KvGroup, table: Sequence[int], page: int, tokens: tuple[int, int]) -> tuple[int, ...]:
     first = page * group.page_blocks
     return tuple(
-        NO_BLOCK if index * group.block_tokens < local_tokens or table[index] == NULL_BLOCK else table[index]
+        table[index]
+        if tokens[0] <= index * group.block_tokens < tokens[1] and table[index] != NULL_BLOCK
+        else NO_BLOCK
         for index in range(first, first + group.page_blocks)
     )
 

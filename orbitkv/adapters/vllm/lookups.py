@@ -87,6 +87,11 @@ class Lookups:
         self._open: set[str] = set()
         """Requests with an open operation."""
 
+    @property
+    def epoch(self) -> int:
+        """Of the link to the manager."""
+        return self._link.epoch
+
     def advance(self, lookup: Lookup, parts: Parts, local_tokens: int) -> Found | None:
         """What the manager has behind the first `local_tokens`; None: ask again later.
 

@@ -2,9 +2,10 @@
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import cattrs
@@ -27,9 +28,7 @@ def default_socket() -> str:
 class Options:
     socket: str = attrs.field(factory=default_socket)
     """The manager's socket."""
-    on_missing_manager: Literal["refuse", "serve"] = attrs.field(
-        default="refuse", validator=in_(("refuse", "serve"))
-    )
+    on_missing_manager: str = attrs.field(default="refuse", validator=in_(("refuse", "serve")))
     """At start, when no manager answers: refuse to start, or serve without a cache and connect later."""
     instance: str = ""
     """The engine's name at the manager, one per running engine; empty: `vllm-` and vLLM's engine id."""
@@ -59,8 +58,6 @@ def read_options(extra: Mapping[str, Any]) -> Options:
         return _converter.structure(dict(extra), Options)
     except cattrs.ClassValidationError as error:
         raise _unfit(error) from error
-    except ValueError as error:
-        raise AdapterError(f"An option in {WHERE} cannot be used.", f"{error}.", _REMEDY) from error
 
 
 _REMEDY = "correct it; README.md of orbitkv/adapters/vllm lists every option with its default"
@@ -79,10 +76,12 @@ def _unfit(error: cattrs.ClassValidationError) -> AdapterError:
     inner: BaseException = error
     while isinstance(inner, BaseExceptionGroup):
         inner = inner.exceptions[0]
-    notes = " ".join(getattr(inner, "__notes__", ()))
-    name = notes.rpartition("attribute ")[2].split()[0] if "attribute " in notes else ""
-    which = f'The option "{name}" in {WHERE}' if name else f"An option in {WHERE}"
-    why = inner.args[0] if isinstance(inner, ValueError) and inner.args else inner
+    why = str(inner.args[0] if inner.args else inner)
+    # cattrs notes the attribute that it was about; a validator of attrs begins its sentence with it.
+    named = re.search(r"attribute (\w+)", " ".join(getattr(inner, "__notes__", ()))) or re.match(
+        r"'(\w+)'", why
+    )
+    which = f'The option "{named[1]}" in {WHERE}' if named else f"An option in {WHERE}"
     return AdapterError(f"{which} cannot be used.", f"{why}.", _REMEDY)
 
 

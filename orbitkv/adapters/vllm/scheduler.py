@@ -117,16 +117,17 @@ class SchedulerSide:
         assert found is not None, "tokens were claimed from what was found"
         lease = self._lookups.taken(tracked.lookup)
         local_tokens = tracked.local_tokens
-        order = load_order(request.request_id, lease, found, self._groups, tables, local_tokens)
+        end_tokens = local_tokens + external_tokens
+        order = load_order(request.request_id, lease, found, self._groups, tables, (local_tokens, end_tokens))
         if order is None:
             _log.error("OrbitKV: vLLM wants blocks filled that lie outside of the window; they are computed.")
-            blocks = external_blocks(self._groups, tables, local_tokens, local_tokens + external_tokens)
+            blocks = external_blocks(self._groups, tables, local_tokens, end_tokens)
             pages = tuple(PageBlocks(0, self._groups[0].number, (block,)) for block in sorted(blocks))
             order = LoadOrder(request.request_id, b"", pages)
             self._lookups.release(lease)
         self._gate.close_behind(request.request_id)
         self._counts.add(lookup_hit_tokens=external_tokens)
-        tracked.load, tracked.load_end_tokens = order, local_tokens + external_tokens
+        tracked.load, tracked.load_end_tokens = order, end_tokens
         self._loads.append(order)
 
     def finished(self, request: Any) -> None:
@@ -239,7 +240,7 @@ class SchedulerSide:
     def _parts(self, tracked: Tracked, first_tokens: int) -> list[Any]:
         hashes = tracked.request.block_hashes
         parts = query_parts(hashes, self._hash_tokens, self._groups, first_tokens, self._salt)
-        return self._suspects.without(parts)
+        return self._suspects.without(parts, self._lookups.epoch)
 
     def _tracked(self, request: Any) -> Tracked:
         tracked = self._requests.get(request.request_id)

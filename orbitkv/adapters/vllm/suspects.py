@@ -20,6 +20,7 @@ SUSPECTS_MAX: Final = 4096
 class Suspects:
     def __init__(self) -> None:
         self._keys: OrderedDict[tuple[int, bytes], None] = OrderedDict()
+        self._epoch = 0
 
     def add(self, group: int, keys: Iterable[bytes]) -> None:
         for key in keys:
@@ -33,11 +34,14 @@ class Suspects:
                 for key in order.keys:
                     self._keys.pop((order.group, key), None)
 
-    def clear(self) -> None:
-        self._keys.clear()
+    def without(self, parts: Sequence[QueryPart], epoch: int) -> list[QueryPart]:
+        """The parts up to the first suspect page of any of them; empty when nothing is left of one.
 
-    def without(self, parts: Sequence[QueryPart]) -> list[QueryPart]:
-        """The parts up to the first suspect page of any of them; empty when nothing is left of one."""
+        `epoch`: of the link to the manager.
+        """
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._keys.clear()
         if not self._keys or not parts:
             return list(parts)
         tokens = min(part.page_tokens * self._first_suspect(part) for part in parts)
