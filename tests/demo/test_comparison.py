@@ -11,7 +11,7 @@ from orbitkv.adapters.demo.summary import ExposedMs, ModelledMs, Summary, Tiers,
 from tests.demo.processes import gone
 from tests.demo.test_demo_run import demo, environment, leftovers
 
-TINY = ("--requests", "25", "--speed", "30", "--pool", "16MiB", "--ssd", "256MiB")
+TINY = ("--no-pictures", "--requests", "25", "--speed", "30", "--pool", "16MiB", "--ssd", "256MiB")
 MIB = 1 << 20
 
 

@@ -15,8 +15,8 @@ import pytest
 from tests.demo.processes import gone, marked, marked_environment
 
 ROOT = Path(__file__).parents[2]
-SMALL = ("--requests", "40", "--speed", "20", "--pool", "64MiB", "--ssd", "256MiB")
-LONG = ("--requests", "500", "--speed", "1", "--pool", "64MiB", "--ssd", "256MiB")
+SMALL = ("--no-pictures", "--requests", "40", "--speed", "20", "--pool", "64MiB", "--ssd", "256MiB")
+LONG = ("--no-pictures", "--requests", "500", "--speed", "1", "--pool", "64MiB", "--ssd", "256MiB")
 SLOW = pytest.mark.slow
 KEYS = {
     "requests",

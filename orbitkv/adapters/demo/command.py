@@ -42,6 +42,12 @@ MISTAKE = 2
     type=click.Path(path_type=Path),
     help="New or empty folder for summary and log.  [default: orbitkv-demo/TIME]",
 )
+@click.option(
+    "--pictures/--no-pictures",
+    default=True,
+    show_default=True,
+    help="Make a report (HTML) and a trace (Perfetto) of the log, beside it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON and nothing else.")
 def command(**words: Any) -> None:
     """Serve a trace with a real manager and small real engines, and prove what happened.

@@ -41,7 +41,7 @@ async def compare(plan: DemoPlan, screen: Screen) -> Comparison:
     runs: dict[str, list[Summary]] = {OFF: [], ON: []}
     for pair in range(plan.options.pairs):
         for arm in order_of(pair):
-            out = plan.options.out / f"pair-{pair + 1}-{arm}"
+            out = run_folder(plan.options.out, pair + 1, arm)
             name = f"pair {pair + 1} of {plan.options.pairs}, warm-up {arm}"
             summary = await run_arm(plan.arm(warmup=arm == ON, out=out), screen, name)
             screen.say(f"{name}: {summary.requests_per_s:.1f} requests/s, p95 {summary.ttft_ms.p95:.1f} ms")
@@ -49,6 +49,11 @@ async def compare(plan: DemoPlan, screen: Screen) -> Comparison:
     comparison = compared(runs, medium(plan.options.out))
     _write(comparison, plan.options.out / "compare.json")
     return comparison
+
+
+def run_folder(out: Path, pair: int, arm: str) -> Path:
+    """`pair` counts from 1."""
+    return out / f"pair-{pair}-{arm}"
 
 
 def _write(comparison: Comparison, path: Path) -> None:

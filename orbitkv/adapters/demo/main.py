@@ -4,14 +4,16 @@ SIGINT, SIGTERM and SIGHUP cancel the run; every block on the way out ends what 
 engines, then the manager, each within a bound, then the temporary files.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import trio
 
 from orbitkv.adapters.demo.arm import run_arm
-from orbitkv.adapters.demo.comparison import compare
+from orbitkv.adapters.demo.comparison import OFF, ON, compare, run_folder
 from orbitkv.adapters.demo.interrupts import INTERRUPTS, let_through
 from orbitkv.adapters.demo.options import DemoOptions
+from orbitkv.adapters.demo.pictures import make_pictures
 from orbitkv.adapters.demo.plan import make_plan
 from orbitkv.adapters.demo.show import Screen
 from orbitkv.adapters.mishaps import run_program
@@ -57,8 +59,20 @@ async def _run(options: DemoOptions, screen: Screen) -> bool:
     if options.pairs:
         comparison = await compare(plan, screen)
         screen.comparison(comparison, options.out)
+        # Of the last pair; `orbitkv replay report` draws the others.
+        await _draw(options, screen, [run_folder(options.out, options.pairs, arm) for arm in (OFF, ON)])
         return comparison.good
     screen.warmup(options.warmup)
     summary = await run_arm(plan, screen)
     screen.summary(summary, options.out)
+    await _draw(options, screen, [options.out])
     return summary.good
+
+
+async def _draw(options: DemoOptions, screen: Screen, runs: Sequence[Path]) -> None:
+    """After the result, which must not wait for it."""
+    if not options.pictures:
+        return
+    screen.say("drawing the log in another process (--no-pictures: without)")
+    for out in runs:
+        screen.pictures(await make_pictures(out))

@@ -1,6 +1,7 @@
 """A manager to show: `orbitkv serve` in a process of its own, and other processes that judge its log."""
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ SHUTDOWN_TIMEOUT_S = 15
 """Told to the manager: how long it may wait for I/O to end."""
 END_GRACE_S = SHUTDOWN_TIMEOUT_S + 10.0
 JUDGE_TIMEOUT_S = 600.0
+JUDGE_GRACE_S = 5.0
 SAID_LINES_MAX = 12
 """Of a manager that failed, so much of its output is repeated; all of it stays in its file."""
 
@@ -93,13 +95,13 @@ def _ended(child: Child, places: Places) -> AdapterError:
 
 async def verify_log(log_path: Path) -> str:
     """ "ok", or the first difference, as another process says that sees only the files."""
-    done = await _replay("verify", log_path)
+    done = await replay("verify", log_path)
     return "ok" if done.returncode == 0 else (done.stdout + done.stderr).decode(errors="replace").strip()
 
 
 async def fold_log(log_path: Path) -> dict[str, Any]:
     """What the log alone adds up to, as `replay fold --json` says. Raises AdapterError."""
-    done = await _replay("fold", log_path, "--json")
+    done = await replay("fold", log_path, "--json")
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip()
         raise AdapterError(f"The log in {log_path} cannot be read.", said, "keep it and report it")
@@ -107,9 +109,22 @@ async def fold_log(log_path: Path) -> dict[str, Any]:
     return folded
 
 
-async def _replay(what: str, log_path: Path, *options: str) -> "subprocess.CompletedProcess[bytes]":
+async def replay(what: str, log_path: Path, *options: str) -> "subprocess.CompletedProcess[bytes]":
+    """Ask the log as a user would, in another process."""
     arguments: Sequence[str] = [sys.executable, "-m", "orbitkv", "replay", what, str(log_path), *options]
     with trio.fail_after(JUDGE_TIMEOUT_S):
         return await trio.run_process(
-            arguments, capture_stdout=True, capture_stderr=True, check=False, start_new_session=True
+            arguments,
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            start_new_session=True,
+            deliver_cancel=_interrupt,
         )
+
+
+async def _interrupt(process: trio.Process) -> None:
+    """As Ctrl-C would: it then removes what it had not finished. Called off when it has ended."""
+    process.send_signal(signal.SIGINT)
+    await trio.sleep(JUDGE_GRACE_S)
+    process.kill()

@@ -31,6 +31,8 @@ class DemoOptions:
     """Of runs with and without warm-up, to compare them; 0: one run."""
     out: Path
     as_json: bool
+    pictures: bool = True
+    """Whether a report and a trace are made of the log."""
 
     @classmethod
     def of(
@@ -49,6 +51,7 @@ class DemoOptions:
         pairs: int,
         out: Path | None,
         as_json: bool,
+        pictures: bool = True,
     ) -> "DemoOptions":
         """From the words of the command line. Raises AdapterError."""
         if math.isnan(speed):
@@ -66,6 +69,7 @@ class DemoOptions:
             pairs=pairs if compare else 0,
             out=_out(out),
             as_json=as_json,
+            pictures=pictures,
         )
 
 

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from orbitkv.adapters.demo.compared import Comparison
+from orbitkv.adapters.demo.pictures import Pictures
 from orbitkv.adapters.demo.plan import DemoPlan
 from orbitkv.adapters.demo.show_comparison import comparison_table, skip_words
 from orbitkv.adapters.demo.summary import Summary
@@ -77,6 +78,11 @@ class Screen:
     def comparison(self, comparison: Comparison, out: Path) -> None:
         where = f"all summaries and logs: {out}"
         self._show(comparison, comparison_table(comparison), comparison.trouble, where)
+
+    def pictures(self, pictures: Pictures) -> None:
+        if not self._as_json:
+            for line in pictures.lines:
+                self._result.print(line, markup=False, soft_wrap=True)
 
     def _show(self, document: object, table: Table, troubles: Sequence[str], where: str) -> None:
         if self._as_json:
