@@ -15,6 +15,7 @@ from replay.audit_command import audit_command
 from replay.command_line import Told, errors_in_words, print_remarks, progress_bar
 from replay.export_command import export_command
 from replay.findings import Incarnation, Report
+from replay.fixture_command import fixture_command
 from replay.fold import fold_log
 from replay.perfetto_command import perfetto_command
 from replay.report_command import report_command
@@ -39,6 +40,7 @@ def main() -> None:
 
 
 main.add_command(simulate_command)
+main.add_command(fixture_command)
 main.add_command(audit_command)
 main.add_command(report_command)
 main.add_command(perfetto_command)

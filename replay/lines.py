@@ -3,6 +3,7 @@
 For transcripts, tails of timelines and messages. It decides nothing and reads no state.
 """
 
+from collections.abc import Container
 from enum import IntEnum
 
 import msgspec
@@ -30,12 +31,13 @@ def key_text(key: bytes) -> str:
     return key[:8].hex()
 
 
-def struct_text(struct: msgspec.Struct) -> str:
-    """`Name field=value ...`, fields in their order."""
+def struct_text(struct: msgspec.Struct, hidden: Container[str] = ()) -> str:
+    """`Name field=value ...`, fields in their order, without those that are `hidden`."""
     kind = type(struct)
     told = [
         f"{field.name}={_value_text(kind, field.name, getattr(struct, field.name))}"
         for field in msgspec.structs.fields(kind)
+        if field.name not in hidden
     ]
     return " ".join([kind.__name__, *told])
 
