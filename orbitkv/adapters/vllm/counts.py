@@ -17,7 +17,7 @@ NAMES: Final = {
     "loads": "Restores of one rank that ended well.",
     "load_failures": "Restores of one rank that failed: their blocks are computed instead.",
     "load_bytes": "Bytes copied from the manager's pool into KV blocks.",
-    "load_us": "Microseconds that these copies took, the beginning of the restore included.",
+    "load_us": "Time that these copies took, the beginning of the restore included.",
     "saved_pages": "Pages of which a rank handed its slices to the manager.",
     "save_bytes": "Bytes of these slices.",
     "known_pages": "Pages that the manager had already, or was being given by another request.",

@@ -10,6 +10,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 from orbitkv.adapters.vllm.counts import NAMES
 
 PREFIX = "vllm:orbitkv_"
+_MICROSECONDS = "_us"
 
 
 class OrbitKVStats(KVConnectorStats):
@@ -40,7 +41,7 @@ class OrbitKVPromMetrics(KVConnectorPromMetrics):
         super().__init__(vllm_config, metric_types, labelnames, per_engine)
         self._labels = per_engine
         self._counters = {
-            name: self._counter_cls(name=PREFIX + name, documentation=meaning, labelnames=labelnames)
+            name: self._counter_cls(name=_metric(name), documentation=meaning, labelnames=labelnames)
             for name, meaning in NAMES.items()
         }
         for counter in self._counters.values():
@@ -51,4 +52,10 @@ class OrbitKVPromMetrics(KVConnectorPromMetrics):
         for name, value in transfer_stats_data.items():
             counter = self._counters.get(name)
             if counter is not None:
-                counter.labels(*self._labels[engine_idx]).inc(value)
+                amount = value / 1_000_000 if name.endswith(_MICROSECONDS) else value
+                counter.labels(*self._labels[engine_idx]).inc(amount)
+
+
+def _metric(name: str) -> str:
+    """Prometheus counts seconds."""
+    return PREFIX + name.replace(_MICROSECONDS, "_seconds")
