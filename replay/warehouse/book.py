@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 
-from orbitkv.events.frame import SegmentHeader
+from orbitkv.events.frame import Frame, SegmentHeader
 from orbitkv.events.scan import Ending, Stop
 from replay.log import KnownSegment, LogSegment, Trouble
 
@@ -90,6 +92,8 @@ STATEMENTS = (
 _WHOLE = (Stop.OPEN.value, Stop.SEALED.value)
 CHANGED = "changed"
 """A segment that no longer holds what was loaded from it."""
+_STRETCH_FIELDS = ("stretch", "log", "incarnation", "first_seq", "next_seq", "whole")
+_SEGMENT_KEY = ("log_id", "incarnation", "number")
 _FIELDS = tuple(field.name for field in attrs.fields(SegmentRow))
 
 
@@ -148,12 +152,10 @@ class Book:
         self._segments[row.key] = row
         return row
 
-    def read(
-        self, row: SegmentRow, *, end_offset: int, checksum: int, next_seq: int, last_at_ns: int
-    ) -> None:
-        """So far its records are on their way into the tables."""
-        row.end_offset, row.checksum, row.last_at_ns = end_offset, checksum, last_at_ns
-        row.next_seq = self._stretches[row.stretch].next_seq = next_seq
+    def read(self, row: SegmentRow, frame: Frame, last_at_ns: int) -> None:
+        """Up to this frame its records are on their way into the tables."""
+        row.end_offset, row.checksum, row.last_at_ns = frame.end_offset, frame.checksum, last_at_ns
+        row.next_seq = self._stretches[row.stretch].next_seq = frame.last_seq + 1
         self._changed[row.key] = row
         self._changed_stretches[row.stretch] = self._stretches[row.stretch]
 
@@ -165,19 +167,23 @@ class Book:
 
     def write(self) -> None:
         """Write what has changed; the caller commits it."""
-        execute = self._connection.execute
-        for row in self._changed.values():
-            execute("DELETE FROM segments WHERE log_id = ? AND incarnation = ? AND number = ?", list(row.key))
-            marks = ", ".join("?" * len(_FIELDS))
-            execute(f"INSERT INTO segments VALUES ({marks})", [getattr(row, name) for name in _FIELDS])
-        for each in self._changed_stretches.values():
-            execute("DELETE FROM stretches WHERE stretch = ?", [each.stretch])
-            execute(
-                "INSERT INTO stretches VALUES (?, ?, ?, ?, ?, ?)",
-                [each.stretch, each.log, each.incarnation, each.first_seq, each.next_seq, each.whole],
-            )
+        rows, stretches = list(self._changed.values()), list(self._changed_stretches.values())
+        self._replace("segments", _SEGMENT_KEY, _FIELDS, rows)
+        self._replace("stretches", ("stretch",), _STRETCH_FIELDS, stretches)
         self._changed.clear()
         self._changed_stretches.clear()
+
+    def _replace(
+        self, table: str, key: Sequence[str], fields: Sequence[str], rows: Sequence[SegmentRow | Stretch]
+    ) -> None:
+        """One statement for all rows: each costs as much as thousands of them."""
+        if not rows:
+            return
+        batch = {name: _array([getattr(row, name) for row in rows]) for name in fields}
+        self._connection.register("batch", batch)
+        matches = " AND ".join(f"{table}.{name} = batch.{name}" for name in key)
+        self._connection.execute(f"DELETE FROM {table} USING batch WHERE {matches}")
+        self._connection.execute(f"INSERT INTO {table} SELECT {', '.join(fields)} FROM batch")
 
     # --- troubles ---------------------------------------------------------------------------------------
 
@@ -188,10 +194,10 @@ class Book:
 
     def tell_segments(self, log: str, seen: Sequence[str], troubles: Sequence[Trouble]) -> None:
         """What is wrong with segments. It is found anew each time, for all that are still there."""
-        for segment in {*seen, *(stem(each.path) for each in troubles)}:
-            self._connection.execute(
-                "DELETE FROM troubles WHERE kind = 'segment' AND log = ? AND segment = ?", [log, segment]
-            )
+        self._connection.execute(
+            "DELETE FROM troubles WHERE kind = 'segment' AND log = ? AND list_contains(?, segment)",
+            [log, [*seen, *(stem(each.path) for each in troubles)]],
+        )
         for each in troubles:
             self._tell(log, "segment", each)
 
@@ -229,6 +235,12 @@ class Book:
         made = Stretch(number, row.log, row.incarnation, row.first_seq, row.first_seq)
         self._stretches[number] = made
         return number
+
+
+def _array(values: list[Any]) -> npt.NDArray[Any]:
+    made = np.empty(len(values), np.int64 if isinstance(values[0], int) else object)
+    made[:] = values
+    return made
 
 
 def stem(path: Path) -> str:

@@ -4,6 +4,7 @@ A fact that does not fit is left out of all tables, and told with its place. Fac
 lack new fields are completed with the defaults.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -14,15 +15,14 @@ import attrs
 import msgspec
 import numpy as np
 
-from orbitkv.events.frame import SegmentHeader
-from replay.log import Trouble
+from orbitkv.events.frame import Frame, SegmentHeader
+from replay.log import LogSegment, Trouble
 from replay.sinks import Array, Misshapen, Places, Sink, worded
 from replay.tables import CAUSES, TABLES, Row, fields_of, kinds
-from replay.warehouse.records import BareRecord
+from replay.warehouse.records import BareRecords
 
 _NO_TAG = -1
 _tag = itemgetter(0)
-_events = attrgetter("events")
 
 
 class Kind:
@@ -36,7 +36,7 @@ class Kind:
         self._needed = 1 + sum(field.required for field in fields)
         self._defaults = [None if field.required else field.default for field in fields]
 
-    def take(self, places: Places, rows: Sequence[Row]) -> dict[int, str]:
+    def take(self, places: Array, rows: Sequence[Row]) -> dict[int, str]:
         """Keep these facts in all tables of their kind. Gives those that are left out, and why."""
         try:
             lots = [sink.lot(places, rows) for sink in self.sinks]
@@ -46,21 +46,16 @@ class Kind:
             sink.keep(lot)
         return {}
 
-    def _take_what_fits(self, places: Places, rows: Sequence[Row]) -> dict[int, str]:
-        rows = [self._completed(row) for row in rows]
+    def _take_what_fits(self, places: Array, rows: Sequence[Row]) -> dict[int, str]:
         left_out: dict[int, str] = {}
-        fitting = []
-        for index, row in enumerate(rows):
+        for index, row in enumerate(map(self._completed, rows)):
             try:
-                for sink in self.sinks:
-                    sink.lot(places.pick(np.array([index])), [row])
-                fitting.append(index)
+                lots = [sink.lot(places[index : index + 1], [row]) for sink in self.sinks]
             except Misshapen as error:
-                left_out[int(places.facts[index])] = str(error)
-        if fitting:
-            picked = places.pick(np.array(fitting))
-            for sink in self.sinks:
-                sink.keep(sink.lot(picked, [rows[index] for index in fitting]))
+                left_out[int(places[index])] = str(error)
+                continue
+            for sink, lot in zip(self.sinks, lots, strict=True):
+                sink.keep(lot)
         return left_out
 
     def _completed(self, row: Row) -> Row:
@@ -71,90 +66,114 @@ class Kind:
 
 @attrs.frozen(slots=True)
 class _From:
-    """Where records were read."""
+    """A frame whose records were read; `index` is the number of the first since the last flush."""
 
     path: Path
     header: SegmentHeader
     offset: int
+    stretch: int
     first_seq: int
+    index: int
 
 
 class Facts:
     """Collects records and gives their facts to the tables. `base` is the number of facts before them."""
 
     def __init__(self, connection: Any, base: int = 0) -> None:
-        self.number = base
-        """Of the last fact that was dealt with."""
-        self.troubles: list[Trouble] = []
-        """Facts that were left out."""
         self._connection = connection
+        self._base = base
         self._sinks = [Sink(connection, table) for table in TABLES]
         self._kinds = {
             kind.__struct_config__.tag: Kind(kind, [s for s in self._sinks if s.table.kind is kind])
             for kind in kinds()
         }
-        self._records: list[BareRecord] = []
-        self._froms: list[_From] = []
-        self._record_lots: list[tuple[int, Array, Array, Array, Array]] = []
         self._insert_records = (
             f"INSERT INTO records SELECT stretch, seq, at_ns, {worded('cause', CAUSES)}, fact FROM batch"
         )
+        self._lists: list[list[list[Any]]] = []
+        """Facts that wait for `settle`, by record."""
+        self._begin()
 
-    def add(self, path: Path, header: SegmentHeader, offset: int, records: list[BareRecord]) -> None:
-        self._records += records
-        self._froms.append(_From(path, header, offset, records[0].seq))
+    def _begin(self) -> None:
+        self._froms: list[_From] = []
+        self._times: list[int] = []
+        self._causes: list[int] = []
+        self._counts: list[int] = []
+        """Of facts, by record."""
+        self._facts = 0
+        self._left_out: dict[int, str] = {}
 
     @property
-    def collected(self) -> int:
+    def waiting(self) -> int:
         """Records that wait for `settle`."""
-        return len(self._records)
+        return len(self._lists)
 
-    def settle(self, stretch: int) -> None:
-        """Turn what was added, all of one stretch, into columns."""
-        records, self._records = self._records, []
-        froms, self._froms = self._froms, []
-        if not records:
-            return
-        seqs = np.arange(records[0].seq, records[0].seq + len(records))
-        lists = list(map(_events, records))
-        counts = np.fromiter(map(len, lists), np.int64, len(lists))
+    @property
+    def settled(self) -> int:
+        """Facts that wait for `flush`."""
+        return self._facts
+
+    def add(self, segment: LogSegment, frame: Frame, stretch: int, records: BareRecords) -> None:
+        self._froms.append(
+            _From(segment.path, segment.header, frame.offset, stretch, frame.first_seq, len(self._times))
+        )
+        self._times += records.times
+        self._causes += records.causes
+        self._lists += records.facts
+
+    def settle(self) -> None:
+        """Turn what was added into columns."""
+        lists, self._lists = self._lists, []
+        self._counts += map(len, lists)
         events = list(chain.from_iterable(lists))
-        last_facts = self.number + np.cumsum(counts)
-        times = np.fromiter((record.at_ns for record in records), np.int64, len(records))
-        causes = np.fromiter((record.cause.tag for record in records), np.int64, len(records))
-        self._record_lots.append((stretch, seqs, times, causes, last_facts))
-        places = Places(stretch, np.repeat(seqs, counts), np.arange(self.number + 1, last_facts[-1] + 1))
-        self.number = int(last_facts[-1])
         for tag, which, rows in _by_tag(events):
-            for fact, what in self._take(tag, places.pick(which), rows).items():
-                seq = int(seqs[np.searchsorted(last_facts, fact)])
-                came = next(each for each in reversed(froms) if each.first_seq <= seq)
-                self.troubles.append(Trouble(came.path, came.offset, came.header.incarnation, seq, what))
+            kind = self._kinds.get(tag)
+            places = which + self._facts
+            if kind is not None:
+                self._left_out |= kind.take(places, rows)
+            else:
+                what = f"a fact of kind {tag} is none that this OrbitKV knows; use the OrbitKV that wrote it"
+                self._left_out |= dict.fromkeys(places.tolist(), what)
+        self._facts += len(events)
 
-    def _take(self, tag: int, places: Places, rows: Sequence[Row]) -> dict[int, str]:
-        kind = self._kinds.get(tag)
-        if kind is not None:
-            return kind.take(places, rows)
-        what = f"a fact of kind {tag} is none that this OrbitKV knows; use the OrbitKV that wrote it"
-        return dict.fromkeys(places.facts.tolist(), what)
+    def flush(self) -> list[Trouble]:
+        """Insert what is settled. Gives the facts that had to be left out."""
+        if not self._times:
+            return []
+        starts = np.array([*(each.index for each in self._froms), len(self._times)])
+        sizes = np.diff(starts)
+        stretches = np.repeat(np.array([each.stretch for each in self._froms], np.int32), sizes)
+        ahead = np.array([each.first_seq - each.index for each in self._froms])
+        seqs = np.arange(len(self._times)) + np.repeat(ahead, sizes)
+        counts = np.array(self._counts)
+        last_facts = self._base + np.cumsum(counts)
+        batch = {
+            "stretch": stretches,
+            "seq": seqs,
+            "at_ns": np.array(self._times, np.int64),
+            "cause": np.array(self._causes, np.int64),
+            "fact": last_facts,
+        }
+        self._connection.register("batch", batch)
+        self._connection.execute(self._insert_records)
+        numbers = np.arange(self._base + 1, self._base + 1 + self._facts)
+        places = Places(np.repeat(stretches, counts), np.repeat(seqs, counts), numbers)
+        for sink in self._sinks:
+            self._left_out |= sink.flush(places)
+        troubles = [
+            self._trouble(fact, what, last_facts, seqs) for fact, what in sorted(self._left_out.items())
+        ]
+        self._base += self._facts
+        self._begin()
+        return troubles
 
-    def flush(self) -> int:
-        """Insert what is settled; gives the number of rows."""
-        rows = 0
-        if self._record_lots:
-            stretches, *columns = zip(*self._record_lots, strict=True)
-            names = ("seq", "at_ns", "cause", "fact")
-            batch = {name: np.concatenate(parts) for name, parts in zip(names, columns, strict=True)}
-            batch["stretch"] = np.repeat(np.array(stretches, np.int32), list(map(len, columns[0])))
-            self._record_lots = []
-            self._connection.register("batch", batch)
-            self._connection.execute(self._insert_records)
-            self._connection.unregister("batch")
-            rows += len(batch["seq"])
-        return rows + sum(sink.flush() for sink in self._sinks)
+    def _trouble(self, fact: int, what: str, last_facts: Array, seqs: Array) -> Trouble:
+        record = int(np.searchsorted(last_facts, self._base + fact + 1))
+        came = self._froms[bisect_right(self._froms, record, key=attrgetter("index")) - 1]
+        return Trouble(came.path, came.offset, came.header.incarnation, int(seqs[record]), what)
 
 
-def _by_tag(events: list[Row]) -> Iterator[tuple[int, Array, Sequence[Row]]]:
+def _by_tag(events: Sequence[Row]) -> Iterator[tuple[int, Array, Sequence[Row]]]:
     """Per kind: its tag, where its facts stand among all, and the facts, in the order of the log."""
     if not events:
         return
@@ -163,11 +182,10 @@ def _by_tag(events: list[Row]) -> Iterator[tuple[int, Array, Sequence[Row]]]:
     except (TypeError, ValueError, OverflowError, IndexError):
         tags = np.array([_tag_or_none(event) for event in events], np.int32)
     order = np.argsort(tags, kind="stable")
-    which = order.tolist()
-    rows = itemgetter(*which)(events) if len(which) > 1 else (events[0],)
+    rows = itemgetter(*order.tolist())(events) if len(events) > 1 else (events[0],)
     ordered = tags[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1)).tolist()
-    for start, end in zip(starts, [*starts[1:], len(which)], strict=True):
+    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
         yield int(ordered[start]), order[start:end], rows[start:end]
 
 

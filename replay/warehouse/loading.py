@@ -11,9 +11,8 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from orbitkv.events.frame import Frame
 from replay.log import KnownSegment, Log, LogSegment, Trouble
-from replay.warehouse.book import Book, SegmentRow, stem
+from replay.warehouse.book import Book, stem
 from replay.warehouse.database import opened
 from replay.warehouse.derived import derive
 from replay.warehouse.facts import Facts
@@ -22,10 +21,11 @@ from replay.warehouse.records import bare_records
 Progress: TypeAlias = Callable[[int], None]
 """Is told how many of the log's bytes on disk have been dealt with."""
 
-LOT_RECORDS = 512
+LOT_RECORDS = 1024
 """Decoded records that become columns together. More of them drop out of the processor's cache."""
-FLUSH_FACTS = 300_000
-"""Facts that are collected as columns before DuckDB gets them and they are committed."""
+FLUSH_FACTS = 1_000_000
+FLUSH_BYTES = 64 << 20
+"""Facts that are collected as columns before DuckDB gets them and they are committed, or their bytes."""
 
 
 @attrs.define(slots=True)
@@ -62,7 +62,7 @@ class Loader:
         self._book = Book(connection)
         (last_fact,) = connection.execute("SELECT coalesce(max(fact), 0) FROM records").fetchone()
         self._facts = Facts(connection, last_fact)
-        self._flushed_fact = last_fact
+        self._collected_bytes = 0
         self._name = ""
         """Of the log that is being loaded."""
 
@@ -83,6 +83,7 @@ class Loader:
                     progress(done_bytes)
                 seen.append(stem(segment.path))
                 before = segment
+            self._facts.settle()
             self._commit()
         self._book.tell_segments(self._name, seen, log.troubles)
         log.troubles = self._book.troubles(self._name)
@@ -108,7 +109,6 @@ class Loader:
         found_end = not loaded_offset
         if loaded_offset:
             segment.last_at_ns = row.last_at_ns
-        last: Frame | None = None
         for frame in segment.record_frames():
             if frame.offset < loaded_offset:
                 found_end = frame.end_offset == loaded_offset and frame.checksum == row.checksum
@@ -119,40 +119,31 @@ class Loader:
             if isinstance(records, str):
                 segment.refuse(frame, records)
                 break
-            segment.last_at_ns = records[-1].at_ns
-            self._facts.add(segment.path, segment.header, frame.offset, records)
-            last = frame
-            if self._facts.collected >= LOT_RECORDS:
-                self._settle(row, last, segment.last_at_ns)
-                progress(segment.size_bytes * last.end_offset / len(segment.data))
-        if last is not None:
-            self._settle(row, last, segment.last_at_ns)
+            segment.last_at_ns = records.times[-1]
+            self._facts.add(segment, frame, row.stretch, records)
+            self._book.read(row, frame, segment.last_at_ns)
+            self._collected_bytes += len(frame.payload)
+            if self._facts.waiting >= LOT_RECORDS:
+                self._settle()
+                progress(segment.size_bytes * frame.end_offset / len(segment.data))
         self._book.ended(row, segment, changed=not found_end)
         if found_end:
             return []
         what = "what was loaded from it is no longer there: it was cut or replaced; load it into a new file"
         return [Trouble(segment.path, loaded_offset, row.incarnation, row.next_seq, what)]
 
-    def _settle(self, row: SegmentRow, last: Frame, last_at_ns: int) -> None:
-        self._facts.settle(row.stretch)
-        self._book.read(
-            row,
-            end_offset=last.end_offset,
-            checksum=last.checksum,
-            next_seq=last.last_seq + 1,
-            last_at_ns=last_at_ns,
-        )
-        if self._facts.number - self._flushed_fact >= FLUSH_FACTS:
+    def _settle(self) -> None:
+        self._facts.settle()
+        if self._facts.settled >= FLUSH_FACTS or self._collected_bytes >= FLUSH_BYTES:
             self._commit()
 
     def _commit(self) -> None:
         self._connection.execute("BEGIN")
-        self._facts.flush()
+        self._book.tell_facts(self._name, self._facts.flush())
         self._book.write()
-        self._book.tell_facts(self._name, self._facts.troubles)
         self._connection.execute("COMMIT")
-        self._facts.troubles.clear()
-        self._flushed_fact = self._facts.number
+        self._connection.unregister("batch")
+        self._collected_bytes = 0
 
 
 def _part(progress: Progress | None, done_bytes: int) -> Callable[[float], None]:

@@ -1,12 +1,14 @@
-"""Reads the records of a frame as far as the warehouse wants them: facts as arrays, of causes the name.
+"""Reads the records of a frame as far as the warehouse wants them: facts as arrays, of causes the tag.
 
 Exists because decoding into the vocabulary's own types costs more than all the rest of loading. What a
 fact's array holds is checked where it becomes columns.
 """
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Annotated, Any, TypeAlias
 
+import attrs
 import msgspec
 
 from orbitkv.events.frame import Frame
@@ -21,7 +23,7 @@ class _Cause(msgspec.Struct, array_like=True, frozen=True, gc=False):
     tag: _Number
 
 
-class BareRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class _BareRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     seq: _Number
     at_ns: _Number
     cause: _Cause
@@ -29,12 +31,20 @@ class BareRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Each begins with its tag."""
 
 
-_decoder = msgspec.msgpack.Decoder(list[BareRecord])
-_seq = attrgetter("seq")
-_at_ns = attrgetter("at_ns")
+@attrs.frozen(slots=True)
+class BareRecords:
+    """Of each record of a frame, in order."""
+
+    times: Sequence[int]
+    causes: Sequence[int]
+    facts: Sequence[list[list[Any]]]
 
 
-def bare_records(frame: Frame, last_at_ns: int) -> list[BareRecord] | str:
+_decoder = msgspec.msgpack.Decoder(list[_BareRecord])
+_seq, _at_ns, _tag, _events = map(attrgetter, ("seq", "at_ns", "cause.tag", "events"))
+
+
+def bare_records(frame: Frame, last_at_ns: int) -> BareRecords | str:
     """The records of a frame that stand behind one of `last_at_ns`, or why they cannot be what it says."""
     try:
         records = _decoder.decode(frame.payload)
@@ -49,8 +59,9 @@ def bare_records(frame: Frame, last_at_ns: int) -> list[BareRecord] | str:
             (record.seq, seq) for record, seq in zip(records, seqs, strict=True) if record.seq != seq
         )
         return f"record {found} stands where seq {expected} must be"
-    times = [last_at_ns, *map(_at_ns, records)]
-    if times != sorted(times):
-        fell = next(index for index in range(count) if times[index + 1] < times[index])
+    times = list(map(_at_ns, records))
+    if times[0] < last_at_ns or times != sorted(times):
+        before = [last_at_ns, *times]
+        fell = next(index for index, at_ns in enumerate(times) if at_ns < before[index])
         return f"time falls at seq {seqs[fell]}"
-    return records
+    return BareRecords(times, list(map(_tag, records)), list(map(_events, records)))
