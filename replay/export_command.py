@@ -29,7 +29,8 @@ def export_command(log: Path, out: Path, pseudonymise: bool, secret_file: Path |
     """Copy the readable part of LOG to the new directory OUT.
 
     The copy is a log: it folds, verifies and audits as LOG does. With --pseudonymise, keyed digests stand
-    for all keys and names; numbers, sizes and times stay. Without it the records are copied byte for byte.
+    for page keys, requests, instances, hosts, namespaces, users and free text. What stays: times, sizes,
+    process ids, and how the pages of an engine are laid out. Without it the records are copied byte for byte.
 
     Exit codes: 0 all is copied, 1 LOG is damaged and is copied up to there, 2 nothing is copied.
     """

@@ -12,7 +12,7 @@ from replay.__main__ import main
 from replay.export_secret import SECRET_FILE_BYTES_MAX, secret_of
 from replay.fold import fold_log
 from replay.log import Log
-from tests.log.simulated import simulated_records, write_log
+from tests.log.exporting import SAMPLE, write_planted
 
 
 def run(*arguments: str | Path) -> Result:
@@ -21,7 +21,7 @@ def run(*arguments: str | Path) -> Result:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    write_log(tmp_path / "log", simulated_records(3, 500), segment_records=100)
+    write_planted(tmp_path / "log", SAMPLE, records_max=200)
     return tmp_path / "log"
 
 
