@@ -78,17 +78,17 @@ def in_flight(data: Data, x_range: Range1d) -> Any | None:
         return None
     most = _setting(data, "ssd_inflight_bytes_max")
     unit, scale = byte_unit(max(_highest(levels), most or 0))
-    chart = time_chart(x_range, f"{unit} being read")
+    chart = time_chart(x_range, f"{unit} in flight")
     names = {
-        "in_flight_foreground": ("a demand waits for them", palette.ORIGINS["demand"]),
-        "in_flight_background": ("only hints wait for them", palette.ORIGINS["warm"]),
+        "in_flight_foreground": ("reads that a demand waits for", palette.ORIGINS["demand"]),
+        "in_flight_background": ("reads for hints alone, and writes", palette.ORIGINS["warm"]),
     }
     lines = {names[series][0]: (rows, names[series][1]) for series, rows in levels.items()}
     drawn = level_lines(chart, lines, scale, unit)
     if most is not None:
         drawn["limit"] = [limit(chart, most / scale, palette.LIMIT)]
         hints = most - (_setting(data, "ssd_foreground_reserved_bytes") or 0)
-        drawn["limit for hints"] = [limit(chart, hints / scale, palette.OUTCOMES["pending"])]
+        drawn["limit of the latter"] = [limit(chart, hints / scale, palette.OUTCOMES["pending"])]
     legend(chart, drawn)
     return chart
 

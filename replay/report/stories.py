@@ -110,7 +110,9 @@ def _trouble(row: Row) -> list[Said]:
     said = []
     if row["cut_seq"] is not None:
         failed = (
-            f"{row['failed_reads']} reads failed" if row["failed_reads"] else "there was no room for a page"
+            f"{row['failed_reads']} of its reads failed"
+            if row["failed_reads"]
+            else "there was no room for a page"
         )
         said.append(Said(f"Its prefix was cut: {failed}.", row["cut_seq"]))
     if row["failed_copies"]:

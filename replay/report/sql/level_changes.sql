@@ -31,6 +31,18 @@ read_ends AS (
     SELECT stretch, seq, fact, read FROM reads_landed
     UNION ALL SELECT stretch, seq, fact, read FROM reads_failed
 ),
+writes AS (
+    SELECT s.stretch, s.seq, s.fact, s.slot, b.slot_bytes
+    FROM writes_submitted s ASOF JOIN buffers_allocated b
+        ON b.stretch = s.stretch AND b.buffer = s.buffer AND b.fact <= s.fact
+),
+write_ends AS (
+    SELECT e.stretch, e.seq, e.fact, w.slot_bytes
+    FROM (
+        SELECT stretch, seq, fact, slot FROM slots_written
+        UNION ALL SELECT stretch, seq, fact, slot FROM writes_failed
+    ) e ASOF JOIN writes w ON w.stretch = e.stretch AND w.slot = e.slot AND w.fact <= e.fact
+),
 freed AS (
     SELECT f.stretch, f.seq, f.fact, b.slot_bytes
     FROM buffers_freed f ASOF JOIN buffers_allocated b
@@ -56,6 +68,8 @@ UNION ALL SELECT stretch, seq, fact, series, delta FROM charged WHERE series IS 
 UNION ALL SELECT stretch, seq, fact, series, slot_bytes FROM submitted
 UNION ALL
 SELECT e.stretch, e.seq, e.fact, s.series, -s.slot_bytes FROM read_ends e JOIN submitted s USING (stretch, read)
+UNION ALL SELECT stretch, seq, fact, 'in_flight_background', slot_bytes FROM writes
+UNION ALL SELECT stretch, seq, fact, 'in_flight_background', -slot_bytes FROM write_ends
 UNION ALL SELECT stretch, seq, fact, 'pool_used', slot_bytes FROM buffers_allocated
 UNION ALL SELECT stretch, seq, fact, 'pool_used', -slot_bytes FROM freed
 UNION ALL SELECT stretch, seq, fact, 'resident_' || page_class, 1 FROM pages_inserted
