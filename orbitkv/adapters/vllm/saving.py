@@ -51,7 +51,9 @@ class Saving:
 
     def completed(self, tracked: Tracked, computed_tokens: int, salt: bytes) -> list[SaveOrder]:
         """Orders for the pages of this request that are complete once `computed_tokens` are computed."""
-        orders = []
+        orders: list[SaveOrder] = []
+        if computed_tokens < tracked.next_page_tokens:
+            return orders
         for group in self._groups:
             first = tracked.offered.get(group.number, 0)
             hashes = tracked.request.block_hashes
@@ -68,6 +70,9 @@ class Saving:
             order = self._order(group, keys, blocks)
             if order is not None:
                 orders.append(order)
+        tracked.next_page_tokens = min(
+            (tracked.offered.get(group.number, 0) + 1) * group.page_tokens for group in self._groups
+        )
         return orders
 
     def ended(self, number: int, ranks: int) -> None:

@@ -149,11 +149,13 @@ class SchedulerSide:
             scheduled = output.num_scheduled_tokens.get(request_id, 0)
             if tracked is None or not scheduled:
                 continue
-            self._computes(request_id, tracked)
+            if tracked.load is not None or not tracked.computed:
+                self._computes(request_id, tracked)
             if self._roles.saves and tracked.cacheable and not tracked.stale:
                 orders = self._saving.completed(tracked, computed + scheduled, self._salt)
-                saves += orders
-                self._suspects.computed_anew(orders)
+                if orders:
+                    saves += orders
+                    self._suspects.computed_anew(orders)
         return StepOrders(loads, tuple(saves))
 
     def _follow_tables(self, output: Any) -> Iterable[tuple[str, int]]:

@@ -38,6 +38,8 @@ class Tracked:
     """By group: the blocks of its whole table, as vLLM's steps have named them."""
     offered: dict[int, int] = attrs.field(factory=dict)
     """By group: pages that need not be offered any more."""
+    next_page_tokens: int = 0
+    """With fewer tokens computed no further page is complete: most steps look no further than this."""
 
     @property
     def name(self) -> str:
@@ -47,6 +49,7 @@ class Tracked:
         """A new table. Of the pages before `known_tokens` the KV came from a cache."""
         self.blocks = {group.number: list(tables[group.number]) for group in groups}
         self.offered = {group.number: known_tokens // group.page_tokens for group in groups}
+        self.next_page_tokens = 0
 
     def add_blocks(self, tables: Any) -> None:
         for number, blocks in self.blocks.items():
