@@ -17,6 +17,7 @@ from replay.export_command import export_command
 from replay.findings import Incarnation, Report
 from replay.fixture_command import fixture_command
 from replay.fold import fold_log
+from replay.load_command import load_command
 from replay.perfetto_command import perfetto_command
 from replay.report_command import report_command
 from replay.simulate_command import simulate_command
@@ -45,6 +46,7 @@ main.add_command(audit_command)
 main.add_command(report_command)
 main.add_command(perfetto_command)
 main.add_command(export_command)
+main.add_command(load_command)
 main.add_command(sql_command)
 
 

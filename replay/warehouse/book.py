@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from orbitkv.events.frame import Frame, SegmentHeader
 from orbitkv.events.scan import Ending, Stop
-from replay.log import KnownSegment, LogSegment, Trouble
+from replay.log import LogSegment, Trouble
 
 Key: TypeAlias = tuple[bytes, int, int]
 """Of a segment: its log's id, incarnation and number."""
@@ -39,6 +39,8 @@ class SegmentRow:
     """Of the first byte that is not loaded, in the expanded segment."""
     checksum: int = 0
     """Of the last frame that is loaded."""
+    end_checksum: int = 0
+    """Of the last frame that is there, whatever it holds; the next segment's header names it."""
     last_at_ns: int = 0
     stop: str = "open"
     """How its bytes end: open, sealed, torn, hole or damaged (`orbitkv.events.scan.Stop`); or `changed`."""
@@ -77,7 +79,8 @@ STATEMENTS = (
     CREATE TABLE segments (
         log VARCHAR, log_id BLOB, incarnation BIGINT, number BIGINT, path VARCHAR, first_seq BIGINT,
         wall_offset_ns BIGINT, kernel_revision BIGINT, previous_checksum BIGINT, next_seq BIGINT,
-        end_offset BIGINT, checksum BIGINT, last_at_ns BIGINT, stop VARCHAR, stretch INTEGER)
+        end_offset BIGINT, checksum BIGINT, end_checksum BIGINT, last_at_ns BIGINT, stop VARCHAR,
+        stretch INTEGER)
     """,
     """
     CREATE TABLE stretches (
@@ -131,9 +134,9 @@ class Book:
         row = self.row(header)
         if row is None or row.stop != Stop.SEALED.value or not row.is_of(header):
             return None
-        return Ending(Stop.SEALED, row.end_offset, row.next_seq, row.checksum, 0), row.last_at_ns
+        return Ending(Stop.SEALED, row.end_offset, row.next_seq, row.end_checksum, 0), row.last_at_ns
 
-    def open(self, segment: LogSegment, path: str, before: LogSegment | KnownSegment | None) -> SegmentRow:
+    def open(self, segment: LogSegment, path: str) -> SegmentRow:
         """A row for a segment that was not loaded before. It goes on with a stretch, or begins one."""
         header = segment.header
         row = SegmentRow(
@@ -148,7 +151,7 @@ class Book:
             previous_checksum=header.previous_checksum,
             next_seq=header.first_seq,
         )
-        row.stretch = self._stretch_behind(before, header) or self._new_stretch(row)
+        row.stretch = self._stretch_before(header) or self._new_stretch(row)
         self._segments[row.key] = row
         return row
 
@@ -161,7 +164,7 @@ class Book:
 
     def ended(self, row: SegmentRow, segment: LogSegment, *, changed: bool) -> None:
         row.stop = CHANGED if changed else segment.ending.stop.value
-        row.path = str(segment.path)
+        row.path, row.end_checksum = str(segment.path), segment.ending.checksum
         self._changed[row.key] = row
         self._changed_stretches[row.stretch] = self._stretches[row.stretch]
 
@@ -218,16 +221,12 @@ class Book:
 
     # --- names and stretches ----------------------------------------------------------------------------
 
-    def _stretch_behind(self, before: LogSegment | KnownSegment | None, header: SegmentHeader) -> int | None:
-        """The stretch that this segment goes on with: all before it is loaded, without a gap."""
-        row = self._segments.get(key_of(before.header)) if before else None
+    def _stretch_before(self, header: SegmentHeader) -> int | None:
+        """The stretch that this segment goes on with: the one before it is loaded, up to here."""
+        row = self._segments.get((header.log_id, header.incarnation, header.number - 1))
         if row is None or row.stop not in _WHOLE:
             return None
-        goes_on = (row.log_id, row.incarnation, row.next_seq) == (
-            header.log_id,
-            header.incarnation,
-            header.first_seq,
-        )
+        goes_on = (row.next_seq, row.end_checksum) == (header.first_seq, header.previous_checksum)
         return row.stretch if goes_on else None
 
     def _new_stretch(self, row: SegmentRow) -> int:

@@ -80,9 +80,16 @@ def _connected(database: Path | None, *, read_only: bool = False) -> Iterator[An
             with connected as connection:
                 yield connection
         except duckdb.Error as error:
-            raise WarehouseError(
-                f"DuckDB gave up: {error}; if it lacks room, set TMPDIR to a folder that has more"
-            ) from error
+            raise WarehouseError(_gave_up(error, database)) from error
+
+
+def _gave_up(error: Exception, database: Path | None) -> str:
+    if "No space left on device" in str(error) and database is not None:
+        return (
+            f"there is no room left where {database} stands, or in the folder for temporary files (TMPDIR);"
+            " free some and run the same command again: it goes on where it stopped"
+        )
+    return f"DuckDB gave up: {error}; if it lacks room, set TMPDIR to a folder that has more"
 
 
 def _prepare(connection: Any, database: Path | None) -> None:

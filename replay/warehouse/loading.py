@@ -4,14 +4,14 @@ A log may grow, be compressed and lose its oldest segments between two loads; wh
 """
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
 
-from replay.log import KnownSegment, Log, LogSegment, Trouble
+from replay.log import Log, LogSegment, Trouble
 from replay.warehouse.book import Book, stem
 from replay.warehouse.database import opened
 from replay.warehouse.derived import derive
@@ -51,7 +51,32 @@ def load_log(
         loader = Loader(connection)
         loader.load(log, progress)
         derive(connection)
-        yield Warehouse(connection, log, loader.records_of(log))
+        yield Warehouse(connection, log, loader.records)
+
+
+@attrs.frozen(slots=True)
+class Loaded:
+    """What `load_logs` found in one log."""
+
+    log: Log
+    records: int
+    new_records: int
+
+
+def load_logs(
+    paths: Sequence[Path], database: Path, progress: Callable[[Log], AbstractContextManager[Progress | None]]
+) -> list[Loaded]:
+    """Load what is new in these logs into `database`, side by side. Raises LogError as `load_log` does."""
+    logs = [Log.open(path) for path in paths]
+    found = []
+    with opened(database) as connection:
+        loader = Loader(connection)
+        for log in logs:
+            with progress(log) as told:
+                new_records = loader.load(log, told)
+            found.append(Loaded(log, loader.records, new_records))
+        derive(connection)
+    return found
 
 
 class Loader:
@@ -65,46 +90,52 @@ class Loader:
         self._collected_bytes = 0
         self._name = ""
         """Of the log that is being loaded."""
+        self._new_records = 0
+        self._names: set[str] = set()
+        """It and others that stand in the same directory."""
 
-    def load(self, log: Log, progress: Progress | None = None) -> None:
-        """Load what is new. Afterwards the log's troubles are those of earlier loads, too."""
+    def load(self, log: Log, progress: Progress | None = None) -> int:
+        """Load what is new, and give the number of records. The log's troubles are then those of earlier
+        loads, too."""
         self._name = path = str(log.path.resolve())
-        before: LogSegment | KnownSegment | None = None
+        self._names = set()
+        self._new_records = 0
         seen: list[str] = []
         done_bytes = 0
         with _without_collector():
             for segment in log.segments_but(self._book.known):
-                if before is None:
+                if not seen:
                     self._name = self._book.name(segment.header.log_id, path)
+                self._names.add(self._book.name(segment.header.log_id, path))
                 if isinstance(segment, LogSegment):
-                    log.troubles += self._load_segment(segment, before, path, _part(progress, done_bytes))
+                    log.troubles += self._load_segment(segment, path, _part(progress, done_bytes))
                 done_bytes += segment.size_bytes
                 if progress is not None:
                     progress(done_bytes)
                 seen.append(stem(segment.path))
-                before = segment
             self._facts.settle()
             self._commit()
         self._book.tell_segments(self._name, seen, log.troubles)
         log.troubles = self._book.troubles(self._name)
+        return self._new_records
 
-    def records_of(self, log: Log) -> int:
+    @property
+    def records(self) -> int:
         """How many records of the log that was loaded last are in the warehouse."""
-        return int(
-            self._connection.execute(
-                "SELECT coalesce(sum(next_seq - first_seq), 0) FROM stretches WHERE starts_with(log, ?)",
-                [str(log.path.resolve())],
-            ).fetchone()[0]
-        )
+        (count,) = self._connection.execute(
+            "SELECT coalesce(sum(next_seq - first_seq), 0)::BIGINT FROM stretches"
+            " WHERE list_contains(?, log)",
+            [sorted(self._names)],
+        ).fetchone()
+        return int(count)
 
     def _load_segment(
         self,
         segment: LogSegment,
-        before: LogSegment | KnownSegment | None,
         path: str,
         progress: Callable[[float], None],
     ) -> list[Trouble]:
-        row = self._book.row(segment.header) or self._book.open(segment, path, before)
+        row = self._book.row(segment.header) or self._book.open(segment, path)
         loaded_offset = row.end_offset
         found_end = not loaded_offset
         if loaded_offset:
@@ -121,6 +152,7 @@ class Loader:
                 break
             segment.last_at_ns = records.times[-1]
             self._facts.add(segment, frame, row.stretch, records)
+            self._new_records += len(records.times)
             self._book.read(row, frame, segment.last_at_ns)
             self._collected_bytes += len(frame.payload)
             if self._facts.waiting >= LOT_RECORDS:
