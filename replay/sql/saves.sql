@@ -147,6 +147,18 @@ dropping AS (
     GROUP BY d.stretch, d.seq, d.fact HAVING any_value(d.count) <> count(*)
     UNION ALL
     SELECT stretch, seq, format('{} dropped pages are counted', count) FROM saves_dropped WHERE count < 1
+    UNION ALL
+    SELECT d.stretch, d.seq, format('pages of saves are dropped as {} by {}', d.reason, r.cause)
+    FROM saves_dropped d JOIN records r USING (stretch, seq)
+    WHERE r.cause::VARCHAR NOT IN (SELECT unnest(CASE d.reason
+        WHEN 'resident' THEN ['BeginSave', 'CompleteReads']
+        WHEN 'expired' THEN ['Tick']
+        WHEN 'aborted' THEN ['AbortSave']
+        WHEN 'disconnected' THEN ['CloseSession', 'RegisterRank', 'ReleaseProcess']
+        WHEN 'source_gone' THEN ['CompleteCopies']
+        WHEN 'shutdown' THEN ['BeginShutdown', 'CloseIncarnation']
+        ELSE ['BeginSave']
+    END))
 ),
 deadlines AS (
     SELECT l.stretch, r.seq, format('generation {} is half filled, its deadline was {} ns ago',

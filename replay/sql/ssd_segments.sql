@@ -79,6 +79,20 @@ returns AS (
         ON f.stretch = u.stretch AND f.segment = u.segment AND f.fact > u.since_fact
     WHERE u.ended_fact IS NULL OR u.ended_fact > f.fact
 ),
+naming AS (
+    SELECT r.stretch, r.seq, format('slot {} is {} as one of segment {}', r.slot, r.what, r.segment) AS why
+    FROM (
+        SELECT stretch, seq, slot, segment, 'recovered' AS what FROM slots_recovered
+        UNION ALL SELECT stretch, seq, slot, segment, 'condemned' FROM slots_condemned
+    ) r
+    JOIN limits l USING (stretch) WHERE r.slot // l.ssd_slots_per_segment_max <> r.segment
+    UNION ALL
+    SELECT r.stretch, r.seq, format('slot {} of {} bytes is recovered with a page of {}', r.slot, o.slot_bytes,
+        r.footprint_blocks * 4096)
+    FROM slots_recovered r
+    ASOF JOIN segment_opened o ON o.stretch = r.stretch AND o.segment = r.segment AND o.fact < r.fact
+    WHERE (r.footprint_blocks + 1) * 4096 <> o.slot_bytes
+),
 -- A segment that is drained is emptied at once; what is being written in it then, when its write ends.
 drained AS (
     SELECT p.*, f.seq, greatest(f.seq, p.write_ended_seq) AS due_seq
@@ -91,4 +105,4 @@ emptying AS (
     SELECT stretch, due_seq AS seq, format('segment {} is drained, slot {} holds a page still', segment, slot) AS why
     FROM drained WHERE ended_seq IS DISTINCT FROM due_seq
 )
-FROM segments UNION ALL FROM slots UNION ALL FROM returns UNION ALL FROM emptying
+FROM segments UNION ALL FROM slots UNION ALL FROM returns UNION ALL FROM emptying UNION ALL FROM naming

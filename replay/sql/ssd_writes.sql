@@ -1,5 +1,5 @@
 -- A page is queued for the SSD once it is saved, as far as the queue has room; a write is submitted from the
--- queue, for a page that lookups find, and ends by a completion in a later record. A write that fails, or whose
+-- queue while the store takes writes, for a page that lookups find, and ends by a completion in a later record. A write that fails, or whose
 -- page leaves DRAM while it is queued, is dropped, and says so.
 WITH
 turns AS (
@@ -67,6 +67,15 @@ FROM (FROM known WHERE reason = 'queue_full') k
 JOIN config c USING (stretch)
 ASOF LEFT JOIN queue q ON q.stretch = k.stretch AND q.fact < k.fact
 WHERE coalesce(q.pages, 0) < c.ssd_write_queue_pages_max
+UNION ALL
+SELECT w.stretch, w.seq, format('generation {} is {}, the store takes {}', w.generation,
+    if(w.reason = 'degraded', 'not written because the store takes no writes', w.what),
+    if(c.writable IS FALSE, 'none', 'all'))
+FROM (FROM known WHERE what IN ('queued', 'written') OR reason = 'degraded') w
+JOIN stretches s USING (stretch)
+ASOF LEFT JOIN store_changed c ON c.stretch = w.stretch AND c.fact < w.fact
+WHERE (w.reason = 'degraded' AND (c.writable IS TRUE OR (c.writable IS NULL AND s.whole)))
+    OR (w.what IN ('queued', 'written') AND c.writable IS FALSE)
 UNION ALL
 SELECT e.stretch, e.seq, format('the write of slot {} ends, and none was submitted', e.slot)
 FROM ended e JOIN stretches s USING (stretch)
