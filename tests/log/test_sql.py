@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from click.testing import CliRunner, Result
+from crc32c import crc32c
 
 from orbitkv.events import facts
 from orbitkv.events.record import Record
@@ -23,12 +24,14 @@ from replay.query import lock
 from replay.query_table import write_table
 from replay.sql_command import QUERY_BYTES_MAX
 from replay.warehouse import load_log
-from tests.log.simulated import simulated_records, write_log
+from tests.log.exporting import SAMPLE
+from tests.log.question_facts import lives_of
+from tests.log.simulated import write_log
 
 
 @pytest.fixture(scope="module")
 def told() -> list[list[Record]]:
-    return simulated_records(3, 1500)
+    return [life.records for life in lives_of(SAMPLE)]
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +243,35 @@ def test_text_of_a_log_cannot_steer_the_terminal() -> None:
     assert "\x07" not in table
     assert "\u202e" not in table
     assert "\\x1b[31mred\\x07[bold]x[/bold]" in table
+
+
+# --- logs that cannot be asked ---------------------------------------------------------------------------
+
+
+def test_a_log_of_a_later_version_is_not_guessed_at(log: Path, tmp_path: Path) -> None:
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    segment = min(log.iterdir())
+    data = bytearray(segment.read_bytes())
+    header_bytes = int.from_bytes(data[12:16], "little")
+    data[8:12] = (99).to_bytes(4, "little")
+    data[header_bytes - 4 : header_bytes] = crc32c(bytes(data[: header_bytes - 4])).to_bytes(4, "little")
+    (newer / segment.name).write_bytes(data)
+    result = run(newer, "SELECT 1 AS one")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "it has log format 99" in result.stderr
+
+
+def test_two_logs_in_one_directory_are_answered_and_told(log: Path, tmp_path: Path) -> None:
+    mixed = tmp_path / "mixed"
+    CliRunner().invoke(main, ["simulate", "--seed", "11", "--steps", "60", "--log", str(mixed)])
+    for file in mixed.iterdir():
+        file.rename(mixed / file.name.replace("00000001-", "00000009-"))
+    first = min(log.iterdir())
+    (mixed / first.name).write_bytes(first.read_bytes())
+    result = run(mixed, "SELECT count(DISTINCT log) AS logs FROM stretches")
+    assert result.exit_code == 1
+    assert "the segment belongs to another log" in result.stderr
 
 
 # --- questions that cannot be answered -----------------------------------------------------------------
