@@ -1,4 +1,4 @@
-"""True logs of many simulated runs: the audit blames nobody, whatever happened, and wherever the log begins."""
+"""True logs of simulated runs: the audit blames nobody, whatever happened and wherever the log begins."""
 
 from pathlib import Path
 
