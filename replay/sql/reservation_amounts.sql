@@ -92,7 +92,8 @@ moves AS (
 ),
 by_record AS (
     SELECT stretch, operation, seq, sum(needed) AS needed, sum(claimed) AS claimed,
-        arg_max(reserved, fact) AS reserved, sum(opening) AS opening, sum(settling) AS settling
+        arg_max(reserved, fact) AS reserved, sum(opening) AS opening, max(opening) AS granted,
+        sum(settling) AS settling
     FROM moves GROUP BY ALL
 ),
 -- At the end of each record that changes anything of an operation.
@@ -100,7 +101,7 @@ states AS (
     SELECT stretch, operation, seq, sum(needed) OVER story AS need_bytes,
         sum(claimed) OVER story AS line_bytes,
         last_value(reserved IGNORE NULLS) OVER story AS reserved_bytes,
-        sum(opening) OVER story > 0 AS is_open, max(opening) OVER story > 0 AS was_granted,
+        sum(opening) OVER story > 0 AS is_open, max(granted) OVER story > 0 AS was_granted,
         sum(settling) OVER story > 0 AS is_settled
     FROM by_record WINDOW story AS (PARTITION BY stretch, operation ORDER BY seq)
 ),
@@ -108,7 +109,7 @@ states AS (
 judged AS (
     SELECT t.* FROM states t SEMI JOIN opened USING (stretch, operation)
     ANTI JOIN strangers USING (stretch, operation)
-    WHERE is_settled AND (was_granted OR is_open)
+    WHERE is_settled AND was_granted
 ),
 needing AS (
     SELECT j.stretch, j.seq, format('{} needs {} bytes, and {}', operation_name(operation), need_bytes, CASE
@@ -136,6 +137,21 @@ turns AS (
         PARTITION BY stretch, instance, kind, page ORDER BY fact
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ),
+claiming AS (
+    SELECT u.stretch, u.seq, format('{} no longer claims page {}, and did not claim it',
+        operation_name(u.operation), u.page) AS why
+    FROM pages_unclaimed u SEMI JOIN opened o USING (stretch, operation)
+    ANTI JOIN pages_claimed c USING (stretch, operation, page)
+),
+first_dues AS (
+    SELECT stretch, operation, sum(footprint_bytes) AS bytes FROM turns WHERE pays_fact = fact GROUP BY ALL
+),
+beginning AS (
+    SELECT r.stretch, r.seq, format('{} is granted {} bytes, and is first in line for {}',
+        operation_name(r.operation), r.bytes, coalesce(d.bytes, 0)) AS why
+    FROM reservation_changes r JOIN config c USING (stretch) LEFT JOIN first_dues d USING (stretch, operation)
+    WHERE r.what IN ('granted', 'admitted') AND c.charge = 'shared' AND r.bytes <> coalesce(d.bytes, 0)
+),
 payments AS (
     SELECT stretch, operation, pays_seq AS seq, footprint_bytes AS bytes FROM turns
     WHERE pays_fact < until_fact
@@ -160,4 +176,5 @@ standing AS (
     FROM paid p JOIN config c USING (stretch)
     WHERE c.charge = 'shared' AND coalesce(due_bytes, 0) <> coalesce(reserved_bytes, 0)
 )
-FROM asking UNION ALL FROM granting UNION ALL FROM needing UNION ALL FROM standing;
+FROM asking UNION ALL FROM granting UNION ALL FROM needing UNION ALL FROM claiming UNION ALL FROM beginning
+UNION ALL FROM standing;

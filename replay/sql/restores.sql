@@ -11,9 +11,9 @@ reaches AS (
     WHERE r.fact < l.fact GROUP BY ALL
 ),
 leases AS (
-    SELECT l.stretch, l.lease, min(l.fact) AS fact, min(l.seq) AS seq, min(l.operation) AS operation,
-        min(l.boundary_tokens) AS boundary_tokens
-    FROM lease_granted l GROUP BY ALL
+    SELECT stretch, lease, min(fact) AS fact, min(seq) AS seq, arg_min(operation, fact) AS operation,
+        arg_min(boundary_tokens, fact) AS boundary_tokens
+    FROM lease_granted GROUP BY ALL
 ),
 -- Of a trailing part a lease has the last pages before the boundary.
 parts AS (

@@ -14,7 +14,18 @@ from orbitkv.events.record import Record
 from replay.auditor import audit_log
 from replay.log import Log
 from replay.verify import verify_log
-from tests.log import lies_buffers, lies_index, lies_ledgers, lies_reads, lies_saves, lies_ssd
+from tests.log import (
+    lies_buffers,
+    lies_endings,
+    lies_index,
+    lies_leases,
+    lies_ledgers,
+    lies_operations,
+    lies_reads,
+    lies_saves,
+    lies_sessions,
+    lies_ssd,
+)
 from tests.log.lies_judges import Judged, judged
 from tests.log.lies_real import real_log
 from tests.log.lies_story import Lie, Story, hinted_story, simulated_stories
@@ -31,6 +42,10 @@ LIES: dict[Lie, tuple[str, str]] = {
     **lies_reads.LIES,
     **lies_saves.LIES,
     **lies_ssd.LIES,
+    **lies_operations.LIES,
+    **lies_endings.LIES,
+    **lies_sessions.LIES,
+    **lies_leases.LIES,
 }
 """By lie: the invariant that it breaks first, and words of what is said then."""
 
