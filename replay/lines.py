@@ -48,7 +48,7 @@ def _value_text(kind: type, name: str, value: object) -> str:
             return value.name.lower()
         case bytes() if name == "outcomes":
             words = _OUTCOMES[kind]
-            return f"[{' '.join(words(number).name.lower() for number in value)}]"
+            return f"[{' '.join(word_of(words, number) for number in value)}]"
         case bytes() if name in ("namespace_digest", "scopes"):
             return value[:4].hex()
         case bytes():
@@ -69,7 +69,17 @@ def _item_text(kind: type, name: str, value: object) -> str:
     return _value_text(kind, name, value)
 
 
+def word_of(words: type[IntEnum], number: int) -> str:
+    """A damaged log may hold a number that stands for nothing."""
+    try:
+        return words(number).name.lower()
+    except ValueError:
+        return str(number)
+
+
 def _column_text(column: bytes, dtype: str) -> str:
+    if len(column) % np.dtype(dtype).itemsize:
+        return f"<{len(column)} bytes>"
     values = np.frombuffer(column, dtype).tolist()
     return f"[{' '.join('-' if value == NONE_U32 else str(value) for value in values)}]"
 

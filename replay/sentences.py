@@ -13,6 +13,7 @@ import numpy as np
 
 from orbitkv.events import facts
 from orbitkv.events.outcomes import HintSkip, ReadOutcome
+from replay.lines import word_of
 from replay.phrases import phrase, size_text
 
 Sentence: TypeAlias = Callable[[Any, int], str]
@@ -108,7 +109,7 @@ def _reads_landed(fact: facts.ReadsLanded, at_ns: int) -> str:
 
 
 def _reads_failed(fact: facts.ReadsFailed, at_ns: int) -> str:
-    outcomes = dict.fromkeys(_words(ReadOutcome(outcome)) for outcome in fact.outcomes)
+    outcomes = dict.fromkeys(word_of(ReadOutcome, outcome).replace("_", " ") for outcome in fact.outcomes)
     return f"{_counted(fact.reads, 'read')} failed ({', '.join(outcomes)})"
 
 

@@ -255,3 +255,21 @@ def test_verify_reads_no_clock_and_draws_no_random_number(tmp_path: Path, told: 
     digests = [[found["digest"] for found in document["incarnations"]] for document in documents]
     assert digests[0] == digests[1] == digests[2]
     assert all(digests[0])
+
+
+@pytest.mark.parametrize("column", [b"\0\0\0", b"\1\0\0\0\2"])
+def test_columns_and_words_that_no_kernel_writes_are_told(
+    tmp_path: Path, told: list[list[Record]], column: bytes
+) -> None:
+    """They stand in a difference as they are; the tool that found it does not fall over them."""
+    incarnation = told.index(max(told, key=len)) + 1
+    true = next(record for record in told[incarnation - 1][20:] if record.events)
+    events = (facts.ReadsFailed(column, b"\x63"), *true.events)
+    lie = msgspec.structs.replace(true, events=events)
+    write_log(tmp_path, told, lies={(incarnation, true.seq): lie})
+    difference = verify_log(tmp_path).difference
+    assert difference is not None
+    assert (difference.incarnation, difference.seq) == (incarnation, true.seq)
+    assert "outcomes=[99]" in difference.expected
+    timeline = run("timeline", str(tmp_path)).stdout
+    assert "failed (99)" in timeline
