@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 
 from replay.command_line import errors_in_words, print_remarks
@@ -90,6 +91,10 @@ def sql_command(
     with errors_in_words():
         if sum(map(bool, (query_file, question, questions, tables, describe))) > 1:
             raise click.UsageError("give one of -f, --question, --questions, --tables and --describe")
+        if output is None and sys.stdout is None:
+            raise click.UsageError(
+                "standard output is closed; write the answer to a file with -o"
+            )
         shows = questions or tables or bool(describe)
         form = _form(form, output, shows=shows)
         if output is not None:
@@ -111,6 +116,8 @@ def sql_command(
                     answer, rows_max = described(source.connection, describe), ALL_ROWS
                 else:
                     answer = ask(source.connection, query)
+                    if question:
+                        answer = attrs.evolve(answer, title=question_named(question).asks)
                 _write(answer, form, output, rows_max, force=force)
         for log in source.logs:
             print_remarks(log)

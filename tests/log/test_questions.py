@@ -115,6 +115,8 @@ def test_questions_are_asked_by_name() -> None:
     answered = CliRunner().invoke(main, ["sql", str(SAMPLE), "--question", "hit-rates"])
     assert answered.exit_code == 0
     assert answered.stdout.startswith("incarnation,engine,demands,asked,")
+    shown = CliRunner().invoke(main, ["sql", str(SAMPLE), "--question", "hit-rates", "--format", "table"])
+    assert shown.stdout.startswith("How much of what each engine asked for was there, and where?\n")
     wrong = CliRunner().invoke(main, ["sql", str(SAMPLE), "--question", "hitrates"])
     assert (wrong.exit_code, "did you mean hit-rates" in wrong.stderr) == (2, True)
 

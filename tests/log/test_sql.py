@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -329,6 +330,9 @@ def test_a_wrong_question_is_refused_before_a_log_is_loaded(tmp_path: Path) -> N
         "SELECT * FROM read_json_auto('{file}')",
         "SELECT * FROM parquet_scan('{file}')",
         "SELECT * FROM read_csv('http://127.0.0.1:9/x.csv')",
+        "SELECT * FROM sniff_csv('{file}')",
+        "SELECT * FROM read_ndjson_objects('{file}')",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{folder}/x.csv'",
         "FROM query('SELECT * FROM read_text(''{file}'')')",
     ],
 )
@@ -481,6 +485,14 @@ def test_a_full_device_is_named(database: Path, form: str) -> None:
         )
     assert done.returncode == 2
     assert "cannot be written to standard output: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_standard_output_is_named(database: Path) -> None:
+    words = shlex.join(command("--db", database, "SELECT 1 AS one"))
+    done = subprocess.run(f"{words} >&-", shell=True, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert "standard output is closed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
