@@ -100,7 +100,7 @@ class Sink:
             return Lot(places, singles, (), ())
         sizes = list(map(len, given[self._manys[0].place]))
         if gcd(*sizes) % self._width:
-            raise Misshapen(f"{self._manys[0].name} ends within a value")
+            raise Misshapen(f"{self._manys[0].name} of {self.table.kind.__name__} ends within a value")
         for column in self._manys[1:]:
             others = list(map(len, given[column.place]))
             width = _WIDTHS[column.shape]

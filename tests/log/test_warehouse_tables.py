@@ -206,7 +206,7 @@ def test_facts_of_an_older_orbitkv_get_the_defaults(tmp_path: Path) -> None:
         ([43, "1", 0], "QueryEnded has other fields"),
         ([43, 1.5, 0], "QueryEnded has other fields"),
         ([43, 1], "QueryEnded has other fields"),
-        ([37, b"\0\0\0", b"\0\0\0", b"\0\0\0"], "read ends within a value"),
+        ([37, b"\0\0\0", b"\0\0\0", b"\0\0\0"], "read of ReadsLanded ends within a value"),
         ([8, 1, b"bytes", 0, "queued"], "StageReported has other fields"),
         ([11, 1, b"\0\0\0\0", ["text"]], "PagesBound has other fields"),
         ([11, 1, b"\0\0\0\0", []], "the columns of PagesBound do not fit each other"),
