@@ -17,7 +17,7 @@
 
   // Charts read their colours from the style sheet when they are drawn, so a change of theme draws them anew.
   const redraw = () => {
-    for (const view of Bokeh.index.roots) view.request_repaint();
+    for (const view of Bokeh.index.roots) view.request_repaint?.();
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
