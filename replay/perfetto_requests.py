@@ -197,8 +197,9 @@ class RequestTracks:
 
     def _instant(self, name: str, kind: int, what: str, at_ns: int, told: dict[str, object]) -> None:
         request = self._request(name)
-        tracks = request.tracks.get(kind)
-        track = tracks[0] if tracks else self._new_track(request, kind, " hint" if kind == _HINT else "")
+        # A hint that is not admitted has no track of its own: most requests would get one for a mark or two.
+        tracks = request.tracks.get(kind) or request.tracks.get(_QUERY)
+        track = tracks[0] if tracks else self._new_track(request, _QUERY, "")
         self._writer.instant(track, at_ns, what, told)
 
     def _request(self, name: str) -> _Request:
