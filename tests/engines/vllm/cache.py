@@ -110,6 +110,7 @@ def stalling_cache(path: Path, **settings: str) -> Iterator[tuple[Cache, Device]
 
 
 def new_place(path: Path, **settings: str) -> Place:
+    path.mkdir(exist_ok=True)
     named = {name.replace("_", "-"): value for name, value in settings.items()}
     return Place(path, PATIENT | named)
 

@@ -73,12 +73,23 @@ def engine_arguments(model: Path, transfer: dict[str, Any] | None, **changed: An
     return arguments | changed
 
 
+def _forget_connectors() -> None:
+    """An engine that did not start leaves its worker's connector in a global, and the next would get it."""
+    from vllm.distributed.kv_transfer.kv_transfer_state import ensure_kv_transfer_shutdown
+
+    ensure_kv_transfer_shutdown()
+
+
 class Engine:
     def __init__(self, model: Path, transfer: dict[str, Any] | None = None, **changed: Any) -> None:
         settle_environment()
         from vllm import LLM
 
-        self.llm = LLM(**engine_arguments(model, transfer, **changed))
+        try:
+            self.llm = LLM(**engine_arguments(model, transfer, **changed))
+        except BaseException:
+            _forget_connectors()
+            raise
         self._named = 0
         self._outputs: dict[str, Any] = {}
 
