@@ -27,13 +27,24 @@ class PoolMapping:
             raise OSError(f"the pool has {size_bytes} bytes and was announced with {pool_bytes}")
         mapping = AlignedMapping(fd, pool_bytes, writable=False)
         self.incarnation = incarnation
+        self.file = _identity(fd)
+        """Of the memory itself: a manager whose log was removed begins to count its incarnations anew."""
         self.pool_bytes = pool_bytes
         self.address = mapping.address
         """For registering the whole pool with a device."""
         self.view = mapping.view
 
+    def shows(self, fd: int) -> bool:
+        """Whether this is a mapping of that very file. True once, it stays so: the file lives while mapped."""
+        return self.file == _identity(fd)
+
     def __repr__(self) -> str:
         return f"PoolMapping({self.pool_bytes} bytes of incarnation {self.incarnation})"
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
 
 
 @attrs.frozen(slots=True, eq=False)

@@ -138,7 +138,7 @@ class ManagerSession:
         connection = Connection(self.socket_path, self.timeout_s)
         try:
             welcome = connection.welcome
-            if self.pool is None or self.pool.incarnation != welcome.incarnation:
+            if self.pool is None or not self.pool.shows(connection.pool_fd):
                 self.pool = PoolMapping(connection.pool_fd, welcome.pool_bytes, welcome.incarnation)
             if self.wants_registration:
                 self._register_on(connection)

@@ -66,6 +66,18 @@ def test_the_pool_is_mapped_once_for_each_incarnation(socket_path: Path) -> None
             assert bytes(first.page(0)[:4]) == b"mine"  # still memory, though nobody's any more
 
 
+def test_a_manager_that_counts_its_incarnations_anew_has_another_pool(socket_path: Path) -> None:
+    """Its log was removed, so its number is its predecessor's; its memory is not."""
+    with make_client(socket_path) as client:
+        for content in (b"mine", b"new."):
+            with StubManager(socket_path, incarnation=1) as manager:
+                client.register()
+                manager.resident[KEYS[0]] = 0
+                manager.pool[0:4] = content
+                view = client.begin_restore(client.query("request", 0, [part(KEYS[0])]).lease)
+                assert bytes(view.page(0)[:4]) == content
+
+
 def test_a_lost_connection_is_made_anew_without_being_noticed(socket_path: Path, descriptors: None) -> None:
     with StubManager(socket_path) as manager, make_client(socket_path) as client:
         client.register()
