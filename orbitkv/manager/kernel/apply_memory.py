@@ -2,7 +2,16 @@
 
 from orbitkv.events import facts
 from orbitkv.events.outcomes import PageClass
-from orbitkv.manager.kernel.columns import ONE, count_each, highest, lowest, total, unpack, unpack_wide
+from orbitkv.manager.kernel.columns import (
+    ONE,
+    count_each,
+    highest,
+    lowest,
+    numbers_of,
+    total,
+    unpack,
+    unpack_wide,
+)
 from orbitkv.manager.kernel.state import State
 
 _NS_PER_US = 1000
@@ -13,7 +22,7 @@ def pages_bound(state: State, event: facts.PagesBound) -> None:
 
 
 def pages_unbound(state: State, event: facts.PagesUnbound) -> None:
-    state.pages.unbind(unpack(event.pages).tolist())
+    state.pages.unbind(numbers_of(event.pages))
 
 
 def superblock_carved(state: State, event: facts.SuperblockCarved) -> None:

@@ -16,9 +16,9 @@ from orbitkv.manager.kernel.state import (
     State,
 )
 
-_WARMING, _PREPARING, _READY = Phase.WARMING, Phase.PREPARING, Phase.READY
+_WARMING, _PREPARING, _READY, _RESTORING = Phase.WARMING, Phase.PREPARING, Phase.READY, Phase.RESTORING
 _BYPASSED, _ANSWERED_WITHOUT_LEASE = QueryEnd.BYPASSED, (QueryEnd.MISSED, QueryEnd.BYPASSED)
-_OPEN = Share.OPEN
+_OPEN, _COPYING, _LOST = Share.OPEN, Share.RESTORING, Share.LOST
 _ONE_WIDE = np.ones(1, np.int64)
 
 
@@ -235,7 +235,7 @@ def lease_ended(state: State, event: facts.LeaseEnded) -> None:
     state.buffers.let_go(lease.buffers)
     for consumer in lease.shares.values():
         if consumer.share == _OPEN:
-            consumer.share = Share.LOST
+            consumer.share = _LOST
     ends = state.totals.lease_ends
     ends[event.end] = ends.get(event.end, 0) + 1
 
@@ -244,13 +244,13 @@ def restore_begun(state: State, event: facts.RestoreBegun) -> None:
     lease = state.leases[event.lease]
     consumer = lease.shares[event.rank]
     assert consumer.share == _OPEN and not lease.ended, "one consumer per rank, while the promise lasts"
-    consumer.share = Share.RESTORING
+    consumer.share = _COPYING
     consumer.session = event.session
     consumer.process = state.sessions[event.session].process
     state.processes[consumer.process].copies += 1
     state.buffers.hold(lease.buffers)
     reservation = state.reservations[lease.operation]
-    set_charge(state, lease.operation, reservation.charge_bytes, Phase.RESTORING)
+    set_charge(state, lease.operation, reservation.charge_bytes, _RESTORING)
 
 
 def share_ended(state: State, event: facts.ShareEnded) -> None:

@@ -1,17 +1,19 @@
 """What facts about saves, SSD slots and segments do to the state."""
 
-import numpy as np
-
 from orbitkv.events import facts
 from orbitkv.manager.kernel.buffers import Busy
-from orbitkv.manager.kernel.columns import unpack, unpack_wide
+from orbitkv.manager.kernel.columns import ONE, count_each, numbers_of, total, unpack, unpack_wide
 from orbitkv.manager.kernel.slots import Segment, SlotState, new_segment
 from orbitkv.manager.kernel.state import Save, State
 
+_FILLING, _WRITES = Busy.FILLING, Busy.WRITING
+_NOT_FILLING, _NOT_WRITING = ~Busy.FILLING, ~Busy.WRITING
+_FREE, _WRITING, _WRITTEN = SlotState.FREE, SlotState.WRITING, SlotState.WRITTEN
+_HOLDING_A_PAGE = (_WRITING, _WRITTEN)
 
 def save_begun(state: State, event: facts.SaveBegun) -> None:
     buffers = unpack(event.buffers)
-    state.buffers.busy[buffers] |= Busy.FILLING
+    state.buffers.set_busy(buffers, _FILLING)
     pages = state.buffers.page[buffers]
     state.pages.saving[pages] = buffers
     instance = state.instances[event.instance]
@@ -28,7 +30,7 @@ def save_joined(state: State, event: facts.SaveJoined) -> None:
 def saves_dropped(state: State, event: facts.SavesDropped) -> None:
     drops = state.totals.save_drops
     drops[event.reason] = drops.get(event.reason, 0) + event.count
-    for buffer in unpack(event.buffers).tolist():
+    for buffer in numbers_of(event.buffers):
         save = state.saves[buffer]
         assert not save.given_up, "a save is dropped once"
         save.given_up = True
@@ -37,7 +39,7 @@ def saves_dropped(state: State, event: facts.SavesDropped) -> None:
 
 
 def saves_ended(state: State, event: facts.SavesEnded) -> None:
-    for buffer in unpack(event.buffers).tolist():
+    for buffer in numbers_of(event.buffers):
         save = state.saves[buffer]
         assert save.given_up and not save.copying and not save.sealing, "its last copy or seal has ended"
         _forget_save(state, buffer)
@@ -48,58 +50,58 @@ def _forget_save(state: State, buffer: int) -> Save:
     state.instances[save.instance].saves -= 1
     if state.pages.saving[save.page] == buffer:
         state.pages.saving[save.page] = -1
-    state.buffers.busy[buffer] &= ~Busy.FILLING
+    state.buffers.busy[buffer] &= _NOT_FILLING
     return save
 
 
 def copies_started(state: State, event: facts.CopiesStarted) -> None:
-    for buffer in unpack(event.buffers).tolist():
+    for buffer in numbers_of(event.buffers):
         state.saves[buffer].copying[event.rank] = None
 
 
 def slices_filled(state: State, event: facts.SlicesFilled) -> None:
-    buffers = unpack(event.buffers).tolist()
+    buffers = numbers_of(event.buffers)
     for buffer in buffers:
         save = state.saves[buffer]
         del save.copying[event.rank]
         save.filled[event.rank] = None
         layout = state.instances[save.instance].groups[save.group]
-        state.totals.save_bytes += sum(piece.padded_bytes for piece in layout.fills[event.rank])
+        state.totals.save_bytes += sum([piece.padded_bytes for piece in layout.fills[event.rank]])
     state.totals.copies += len(buffers)
     state.totals.copy_us += event.elapsed_us
 
 
 def copies_lost(state: State, event: facts.CopiesLost) -> None:
-    for buffer in unpack(event.buffers).tolist():
+    for buffer in numbers_of(event.buffers):
         del state.saves[buffer].copying[event.rank]
 
 
 def seals_started(state: State, event: facts.SealsStarted) -> None:
-    for buffer in unpack(event.buffers).tolist():
+    for buffer in numbers_of(event.buffers):
         save = state.saves[buffer]
         assert not save.sealing and not save.given_up, "a complete page is sealed once"
         save.sealing = True
 
 
 def seals_ended(state: State, event: facts.SealsEnded) -> None:
-    for buffer in unpack(event.buffers).tolist():
+    for buffer in numbers_of(event.buffers):
         state.saves[buffer].sealing = False
 
 
 def pages_sealed(state: State, event: facts.PagesSealed) -> None:
-    for buffer in unpack(event.buffers).tolist():
+    for buffer in numbers_of(event.buffers):
         save = _forget_save(state, buffer)
         assert not save.given_up and not save.sealing, "only a complete page becomes visible"
         state.totals.pages_sealed += 1
 
 
 def writes_queued(state: State, event: facts.WritesQueued) -> None:
-    for buffer in unpack(event.buffers).tolist():
+    for buffer in numbers_of(event.buffers):
         state.write_queue[buffer] = None
 
 
 def writes_dropped(state: State, event: facts.WritesDropped) -> None:
-    buffers = unpack(event.buffers).tolist()
+    buffers = numbers_of(event.buffers)
     for buffer in buffers:
         state.write_queue.pop(buffer, None)
     drops = state.totals.write_drops
@@ -125,30 +127,29 @@ def segment_returned(state: State, event: facts.SegmentReturned) -> None:
 
 
 def writes_submitted(state: State, event: facts.WritesSubmitted) -> None:
-    buffers = unpack(event.buffers)
-    for slot, buffer in zip(unpack(event.slots).tolist(), buffers.tolist(), strict=True):
+    buffers, table = unpack(event.buffers), state.buffers
+    for slot, buffer in zip(numbers_of(event.slots), buffers.tolist(), strict=True):
         state.write_queue.pop(buffer)
-        segment = state.slots.segment_of(slot)
-        index = state.slots.place(slot)[1]
+        segment, index = state.slots.find(slot)
         assert segment.free and segment.free[-1] == index, "slots are assigned last in, first out"
         segment.free.pop()
         segment.in_flight += 1
-        segment.state[index] = SlotState.WRITING
-        segment.page[index] = state.buffers.page[buffer]
-        segment.generation[index] = state.buffers.generation[buffer]
+        segment.state[index] = _WRITING
+        segment.page[index] = table.page[buffer]
+        segment.generation[index] = table.generation[buffer]
         segment.incarnation[index] = state.incarnation
         segment.failures[index] = 0
         state.writing[slot] = buffer
-    np.add.at(state.pages.references, state.buffers.page[buffers], 1)
-    state.buffers.busy[buffers] |= Busy.WRITING
-    state.background_bytes_in_flight += int(state.buffers.slot_bytes[buffers].sum())
+    count_each(state.pages.references, state.buffers.page[buffers], ONE)
+    state.buffers.set_busy(buffers, _WRITES)
+    state.background_bytes_in_flight += total(state.buffers.slot_bytes[buffers])
     state.totals.writes_submitted += len(buffers)
 
 
 def slots_written(state: State, event: facts.SlotsWritten) -> None:
-    for slot in unpack(event.slots).tolist():
+    for slot in numbers_of(event.slots):
         segment, index = _end_write(state, slot)
-        segment.state[index] = SlotState.WRITTEN
+        segment.state[index] = _WRITTEN
         page = int(segment.page[index])
         assert state.pages.slot[page] < 0, "a page has one slot"
         state.pages.slot[page] = slot
@@ -157,34 +158,33 @@ def slots_written(state: State, event: facts.SlotsWritten) -> None:
 
 
 def writes_failed(state: State, event: facts.WritesFailed) -> None:
-    for slot in unpack(event.slots).tolist():
+    for slot in numbers_of(event.slots):
         _end_write(state, slot)
 
 
 def _end_write(state: State, slot: int) -> tuple[Segment, int]:
     buffer = state.writing.pop(slot)
-    state.buffers.busy[buffer] &= ~Busy.WRITING
-    segment = state.slots.segment_of(slot)
+    state.buffers.busy[buffer] &= _NOT_WRITING
+    segment, index = state.slots.find(slot)
     segment.in_flight -= 1
     state.background_bytes_in_flight -= segment.slot_bytes
     assert state.background_bytes_in_flight >= 0, "bytes in flight do not go negative"
-    return segment, state.slots.place(slot)[1]
+    return segment, index
 
 
 def slots_freed(state: State, event: facts.SlotsFreed) -> None:
-    for slot in unpack(event.slots).tolist():
-        _empty_slot(state, slot, SlotState.FREE)
+    for slot in numbers_of(event.slots):
+        _empty_slot(state, slot, _FREE)
 
 
 def slots_quarantined(state: State, event: facts.SlotsQuarantined) -> None:
-    for slot in unpack(event.slots).tolist():
+    for slot in numbers_of(event.slots):
         _empty_slot(state, slot, SlotState.QUARANTINED)
 
 
 def _empty_slot(state: State, slot: int, new: SlotState) -> None:
-    segment = state.slots.segment_of(slot)
-    index = state.slots.place(slot)[1]
-    assert segment.state[index] in (SlotState.WRITING, SlotState.WRITTEN), "an empty slot holds no page"
+    segment, index = state.slots.find(slot)
+    assert segment.state[index] in _HOLDING_A_PAGE, "an empty slot holds no page"
     assert slot not in state.writing, "a write in flight keeps its slot"
     page = int(segment.page[index])
     if state.pages.slot[page] == slot:
@@ -192,7 +192,7 @@ def _empty_slot(state: State, slot: int, new: SlotState) -> None:
     state.pages.references[page] -= 1
     segment.page[index] = -1
     segment.state[index] = new
-    if new == SlotState.FREE and not segment.readers[index]:
+    if new == _FREE and not segment.readers[index]:
         segment.free.append(index)
 
 

@@ -1,17 +1,15 @@
 """What facts about shared charges do to the state."""
 
-import numpy as np
-
 from orbitkv.events import facts
 from orbitkv.manager.kernel.apply_queries import set_charge
-from orbitkv.manager.kernel.columns import unpack
+from orbitkv.manager.kernel.columns import ONE, count_each, unpack
 from orbitkv.manager.kernel.state import State
 
 
 def pages_claimed(state: State, event: facts.PagesClaimed) -> None:
     reservation = state.reservations[event.operation]
     pages = unpack(event.pages)
-    np.add.at(state.pages.references, pages, 1)
+    count_each(state.pages.references, pages, ONE)
     for page in pages.tolist():
         reservation.claimed[page] = event.footprint_bytes
         stand_in_line(state, event.operation, page)
@@ -26,7 +24,7 @@ def pages_unclaimed(state: State, event: facts.PagesUnclaimed) -> None:
     reservation = state.reservations[event.operation]
     line = state.claims[reservation.kind]
     pages = unpack(event.pages)
-    np.subtract.at(state.pages.references, pages, 1)
+    count_each(state.pages.references, pages, -ONE)
     for page in pages.tolist():
         del reservation.claimed[page]
         del line[page][event.operation]

@@ -36,6 +36,8 @@ _I64 = np.dtype(np.int64)
 _SOME = 512
 _FEW = 64
 """Up to so many values a walk over Python integers is quicker than a numpy reduction."""
+_HANDFUL = 8
+"""Up to so many values it is quicker even where numpy need not reduce, as for the place of the largest."""
 
 
 def unpack(column: bytes) -> Ints:
@@ -60,16 +62,23 @@ def pack(values: Ints | Iterable[int]) -> bytes:
 
 def lowest(values: Array) -> int:
     """The smallest value; NONE for no values. A quarter of the time of `values.min()` on short arrays."""
-    return int(values.item(values.argmin())) if len(values) else NONE
+    if len(values) <= _HANDFUL:
+        return min(values.tolist(), default=NONE)
+    return int(values.item(values.argmin()))
 
 
 def highest(values: Array) -> int:
     """The largest value; -1 for no values."""
-    return int(values.item(values.argmax())) if len(values) else -1
+    if len(values) <= _HANDFUL:
+        return max(values.tolist(), default=-1)
+    return int(values.item(values.argmax()))
 
 
 def is_uniform(values: Array) -> bool:
     """Whether all of at least one value are equal."""
+    if len(values) <= _HANDFUL:
+        numbers = values.tolist()
+        return bool(numbers.count(numbers[0]) == len(numbers))
     return bool(values.item(values.argmin()) == values.item(values.argmax()))
 
 
@@ -103,7 +112,9 @@ def distinct(values: Ints) -> Ints:
 
 def count_each(column: Array, rows: Ints, change: Array) -> None:
     """Add `change` to `column` at each of `rows`, also where a row is named twice."""
-    if has_repeats(rows):
+    if len(rows) == 1:
+        column[rows.item()] += change
+    elif has_repeats(rows):
         np.add.at(column, rows, change)
     else:
         column[rows] += change
