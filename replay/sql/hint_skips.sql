@@ -55,7 +55,7 @@ seen_of_instance AS (
     FROM seen_bytes h ASOF LEFT JOIN reservation_levels l
         ON l.stretch = h.stretch AND l.instance = h.instance AND l.fact < h.fact
 ),
-judged AS (
+judged AS MATERIALIZED (
     SELECT h.*, c.* EXCLUDE (stretch, seq, fact),
         c.query_budget_bytes // c.speculative_divisor AS share_bytes,
         c.instance_query_budget_bytes // c.speculative_divisor AS own_share_bytes,

@@ -91,13 +91,13 @@ moves AS (
     FROM pages_unclaimed u JOIN pages_claimed c USING (stretch, operation, page)
 ),
 by_record AS (
-    SELECT stretch, operation, seq, sum(needed) AS needed, sum(claimed) AS claimed,
+    SELECT stretch, operation, seq, sum(needed)::BIGINT AS needed, sum(claimed)::BIGINT AS claimed,
         arg_max(reserved, fact) AS reserved, sum(opening) AS opening, max(opening) AS granted,
         sum(settling) AS settling
     FROM moves GROUP BY ALL
 ),
 -- At the end of each record that changes anything of an operation.
-states AS (
+states AS MATERIALIZED (
     SELECT stretch, operation, seq, sum(needed) OVER story AS need_bytes,
         sum(claimed) OVER story AS line_bytes,
         last_value(reserved IGNORE NULLS) OVER story AS reserved_bytes,
@@ -129,7 +129,7 @@ claims AS (
     FROM pages_claimed c JOIN opened o USING (stretch, operation)
     LEFT JOIN pages_unclaimed u USING (stretch, operation, page)
 ),
-turns AS (
+turns AS MATERIALIZED (
     SELECT *, greatest(fact, coalesce(max(until_fact) OVER ahead, 0)) AS pays_fact,
         greatest(seq, coalesce(max(until_seq) OVER ahead, 0)) AS pays_seq
     FROM claims
@@ -164,17 +164,17 @@ dues AS (
         sum(sum(bytes)) OVER (PARTITION BY stretch, operation ORDER BY seq) AS due_bytes
     FROM payments GROUP BY stretch, operation, seq
 ),
+sharing AS (SELECT stretch FROM config WHERE charge = 'shared'),
 paid AS (
     SELECT stretch, operation, seq, last_value(due_bytes IGNORE NULLS) OVER story AS due_bytes,
         last_value(reserved_bytes IGNORE NULLS) OVER story AS reserved_bytes
-    FROM dues FULL JOIN states USING (stretch, operation, seq)
+    FROM dues FULL JOIN (FROM states SEMI JOIN sharing USING (stretch)) t USING (stretch, operation, seq)
     WINDOW story AS (PARTITION BY stretch, operation ORDER BY seq)
 ),
 standing AS (
     SELECT p.stretch, p.seq, format('{} is first in line for {} bytes, and has {} reserved',
         operation_name(operation), coalesce(due_bytes, 0), coalesce(reserved_bytes, 0)) AS why
-    FROM paid p JOIN config c USING (stretch)
-    WHERE c.charge = 'shared' AND coalesce(due_bytes, 0) <> coalesce(reserved_bytes, 0)
+    FROM paid p WHERE coalesce(due_bytes, 0) <> coalesce(reserved_bytes, 0)
 )
 FROM asking UNION ALL FROM granting UNION ALL FROM needing UNION ALL FROM claiming UNION ALL FROM beginning
 UNION ALL FROM standing;
