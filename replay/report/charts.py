@@ -80,15 +80,15 @@ def in_flight(data: Data, x_range: Range1d) -> Any | None:
     unit, scale = byte_unit(max(_highest(levels), most or 0))
     chart = time_chart(x_range, f"{unit} in flight")
     names = {
-        "in_flight_foreground": ("reads that a demand waits for", palette.ORIGINS["demand"]),
-        "in_flight_background": ("reads for hints alone, and writes", palette.ORIGINS["warm"]),
+        "in_flight_foreground": ("reads for demands", palette.ORIGINS["demand"]),
+        "in_flight_background": ("reads for hints, and writes", palette.ORIGINS["warm"]),
     }
-    lines = {names[series][0]: (rows, names[series][1]) for series, rows in levels.items()}
+    lines = {name: (levels[series], colour) for series, (name, colour) in names.items() if series in levels}
     drawn = level_lines(chart, lines, scale, unit)
     if most is not None:
         drawn["limit"] = [limit(chart, most / scale, palette.LIMIT)]
         hints = most - (_setting(data, "ssd_foreground_reserved_bytes") or 0)
-        drawn["limit of the latter"] = [limit(chart, hints / scale, palette.OUTCOMES["pending"])]
+        drawn["limit for hints and writes"] = [limit(chart, hints / scale, palette.OUTCOMES["pending"])]
     legend(chart, drawn)
     return chart
 

@@ -64,7 +64,7 @@ def _spans(row: Row) -> list[tuple[float, str, int | None]]:
         text = "its pages were ready and its engine had not begun to copy them"
         spans.append((row["restore_ms"] - row["answer_ms"], text, row["answer_seq"]))
     if row["sync_ms"] is not None and row["restore_ms"] is not None:
-        text = f"{_ranks(row)} copied {size(row['copied_bytes'])} to the GPU"
+        text = f"{_ranks(row)} copied {size(row['copied_bytes'])} to the GPU, from the first begin to the last sync"
         if row["slowest_copy_us"] is not None:
             slowest = duration(row["slowest_copy_us"] / 1000)
             text += f"; the slowest copy, of rank {row['slowest_rank']}, took {slowest}"
@@ -116,7 +116,8 @@ def _trouble(row: Row) -> list[Said]:
         )
         said.append(Said(f"Its prefix was cut: {failed}.", row["cut_seq"]))
     if row["failed_copies"]:
-        said.append(Said(f"{row['failed_copies']} copies to the GPU failed.", row["sync_seq"]))
+        copies = "1 copy" if row["failed_copies"] == 1 else f"{row['failed_copies']} copies"
+        said.append(Said(f"{copies} to the GPU failed.", row["sync_seq"]))
     if row["ending"] not in (None, "consumed", "missed"):
         said.append(Said(f"It ended as {row['ending'].replace('_', ' ')}.", row["end_seq"]))
     return said

@@ -412,7 +412,7 @@ def test_a_story_as_it_reads() -> None:
         ({"cut_seq": 25, "failed_reads": 2}, "Its prefix was cut: 2 of its reads failed."),
         ({"cut_seq": 25}, "Its prefix was cut: there was no room for a page."),
         ({"ending": "lease_expired"}, "It ended as lease expired."),
-        ({"failed_copies": 1}, "1 copies to the GPU failed."),
+        ({"failed_copies": 1}, "1 copy to the GPU failed."),
         ({"hint_fate": None}, "No hint came for it."),
         ({"took_ms": 10_000.0}, "It was answered in the record that opened it."),
     ],
