@@ -35,7 +35,7 @@ class PoolMapping:
         self.view = mapping.view
 
     def shows(self, fd: int) -> bool:
-        """Whether this is a mapping of that very file. True once, it stays so: the file lives while mapped."""
+        """Whether this is a mapping of that very file, which lives as long as it is mapped."""
         return self.file == _identity(fd)
 
     def __repr__(self) -> str:
