@@ -242,9 +242,13 @@ class Storyteller(Teller):
 
     def wish_read(self, *words: str) -> None:
         pairs = [word.split("=") for word in words]
-        reads = [self.reads[key.encode()] for key, _ in pairs]
+        keys = [key.encode() for key, _ in pairs]
+        reads = [self.reads[key] for key in keys]
         outcomes = [ReadOutcome[outcome.upper()] for _, outcome in pairs]
-        sizes = [IMAGE_BYTES if outcome == ReadOutcome.WHOLE else 0 for outcome in outcomes]
+        sizes = [
+            self.footprints[key] + TRAILER_BYTES if outcome == ReadOutcome.WHOLE else 0
+            for key, outcome in zip(keys, outcomes, strict=True)
+        ]
         self._report(
             commands.CompleteReads(column(reads), bytes(outcomes), column(sizes), column([90] * len(reads)))
         )

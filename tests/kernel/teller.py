@@ -67,6 +67,8 @@ class Teller:
         self.keys: dict[int, bytes] = {}
         """Buffer to the key it was last allocated for; `buffers` is the other way round."""
         self.generations: dict[int, int] = {}
+        self.footprints: dict[bytes, int] = {}
+        """Bytes of each key's page, without its trailer."""
         self.plans: dict[tuple[str, bytes], tuple[int, int]] = {}
         """(who, key) to the buffer and generation that a save was given."""
         self.reads: dict[bytes, int] = {}
@@ -138,6 +140,7 @@ class Teller:
                 for index, buffer in enumerate(numbers(event.buffers)):
                     self.keys[buffer] = self.pages[numbers(event.pages)[index]]
                     self.buffers[self.keys[buffer]] = buffer
+                    self.footprints[self.keys[buffer]] = event.footprint_bytes
                     self.generations[buffer] = event.generation + index
             case facts.ReadsQueued():
                 for index, page in enumerate(numbers(event.pages)):
