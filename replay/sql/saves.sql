@@ -77,6 +77,23 @@ beginning AS (
         OR (u.what = 'dropped' AND (g.dropped_fact < u.fact OR g.sealed_fact < u.fact))
         OR (u.what = 'given up' AND g.given_up_fact < u.fact)
 ),
+belonging AS (
+    SELECT b.stretch, b.seq, format('generation {} is begun for group {} of instance {}, its page is of space {}',
+        b.generation, b.group_id, b.instance, k.space) AS why
+    FROM begun b JOIN page_keys k USING (stretch, generation) JOIN stretches s USING (stretch)
+    LEFT JOIN instance_sealed_groups g
+        ON g.stretch = b.stretch AND g.instance = b.instance AND g.group_id = b.group_id
+    WHERE k.space <> g.space OR (s.whole AND g.space IS NULL)
+    UNION ALL
+    SELECT j.stretch, j.seq, format('session {} joins the save of generation {}, it is no rank of instance {}',
+        j.session, b.generation, b.instance)
+    FROM save_joined j
+    JOIN buffer_uses u ON u.stretch = j.stretch AND u.fact = j.fact AND u.buffer = j.buffer
+    JOIN begun b ON b.stretch = u.stretch AND b.generation = u.generation
+    JOIN stretches s ON s.stretch = j.stretch
+    LEFT JOIN rank_registered r ON r.stretch = j.stretch AND r.session = j.session AND r.fact < j.fact
+    WHERE s.whole AND (r.instance IS NULL OR r.instance <> b.instance)
+),
 filling AS (
     SELECT stretch, seq, format('the slice of rank {} of generation {} is {}, {}', rank, generation,
         if(what = 'started', 'copied', what),
@@ -174,4 +191,4 @@ deadlines AS (
     FROM save_begun b JOIN records r USING (stretch, seq) JOIN config c ON c.stretch = b.stretch
     WHERE b.deadline_ns <> r.at_ns + c.save_lifetime_ns
 )
-FROM beginning UNION ALL FROM filling UNION ALL FROM sealing UNION ALL FROM dropping UNION ALL FROM deadlines
+FROM beginning UNION ALL FROM belonging UNION ALL FROM filling UNION ALL FROM sealing UNION ALL FROM dropping UNION ALL FROM deadlines

@@ -81,12 +81,12 @@ def with_first(packed: bytes, number: int) -> bytes:
 
 
 def of_incarnation(records: Sequence[Record], number: int) -> list[Record]:
-    """The same story as that of another incarnation."""
+    """The same story as that of another incarnation; what says otherwise stays a lie."""
     first = records[0]
     assert isinstance(first.cause, commands.Start)
     events = tuple(
         msgspec.structs.replace(event, incarnation=number)
-        if isinstance(event, facts.IncarnationStarted)
+        if isinstance(event, facts.IncarnationStarted) and event.incarnation == first.cause.incarnation
         else event
         for event in first.events
     )

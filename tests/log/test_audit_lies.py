@@ -80,7 +80,7 @@ def _simulated() -> Iterator[Sequence[Record]]:
 
 
 def _found(directory: Path, lies: list[Told]) -> dict[Lie, tuple[Told, Judged]]:
-    found = judged(directory, [each.story for each in lies])
+    found = judged(directory, [each.story for each in lies], one_log=True)
     return {each.lie: (each, judge) for each, judge in zip(lies, found, strict=True)}
 
 
