@@ -20,6 +20,7 @@ from replay.fold import fold_log
 from replay.load_command import load_command
 from replay.perfetto_command import perfetto_command
 from replay.report_command import report_command
+from replay.seal_command import seal_command
 from replay.simulate_command import simulate_command
 from replay.sql_command import sql_command
 from replay.timeline import open_lines
@@ -47,6 +48,7 @@ main.add_command(report_command)
 main.add_command(perfetto_command)
 main.add_command(export_command)
 main.add_command(load_command)
+main.add_command(seal_command)
 main.add_command(sql_command)
 
 

@@ -73,7 +73,8 @@ class LogSegment:
         """Of the newest record that was read."""
         self._scan = scan
         self._frames = iter(scan)
-        self._refused: Ending | None = None
+        self._told: Ending | None = None
+        """Where `frames` ends, said by whoever reads it."""
         first = next(self._frames, None)
         self.snapshot: bytes | None = bytes(first.payload) if first else None
         """The kernel's state before `header.first_seq`; None if it cannot be read."""
@@ -81,7 +82,7 @@ class LogSegment:
     @property
     def ending(self) -> Ending:
         """Where and why `frames` ended."""
-        return self._refused or self._scan.ending
+        return self._told or self._scan.ending
 
     @property
     def expanded_bytes(self) -> int:
@@ -107,9 +108,13 @@ class LogSegment:
         """The frames that hold records, undecoded. Who finds that one cannot be trusted, refuses it."""
         return (frame for frame in self._frames if frame.kind is FrameKind.RECORDS)
 
+    def trust(self, ending: Ending, last_at_ns: int) -> None:
+        """Its bytes are known to be the ones that ended so: no frame need be looked at."""
+        self._told, self.last_at_ns = ending, last_at_ns
+
     def refuse(self, frame: Frame, trouble: str) -> None:
         """The segment can be believed up to here. For whoever reads it, who then stops."""
-        self._refused = Ending(
+        self._told = Ending(
             Stop.DAMAGED, frame.offset, frame.first_seq, frame.previous_checksum, 0, 0, trouble
         )
 

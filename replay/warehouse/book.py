@@ -165,6 +165,7 @@ class Book:
     def ended(self, row: SegmentRow, segment: LogSegment, *, changed: bool) -> None:
         row.stop = CHANGED if changed else segment.ending.stop.value
         row.path, row.end_checksum = str(segment.path), segment.ending.checksum
+        self._stretches[row.stretch].next_seq = row.next_seq
         self._changed[row.key] = row
         self._changed_stretches[row.stretch] = self._stretches[row.stretch]
 

@@ -113,6 +113,16 @@ class Facts:
         """Facts that wait for `flush`."""
         return self._facts
 
+    @property
+    def base(self) -> int:
+        """Facts in the tables, and those that were left out of them."""
+        return self._base
+
+    def skip(self, facts: int) -> None:
+        """So many have come into the tables in another way. None may wait."""
+        assert not self._times, "facts are counted in the order of the log"
+        self._base += facts
+
     def add(self, segment: LogSegment, frame: Frame, stretch: int, records: BareRecords) -> None:
         self._froms.append(
             _From(segment.path, segment.header, frame.offset, stretch, frame.first_seq, len(self._times))

@@ -12,11 +12,12 @@ from typing import Any, TypeAlias
 import attrs
 
 from replay.log import Log, LogSegment, Trouble
-from replay.warehouse.book import Book, stem
+from replay.warehouse.book import Book, SegmentRow, stem
 from replay.warehouse.database import opened
 from replay.warehouse.derived import derive
 from replay.warehouse.facts import Facts
 from replay.warehouse.records import bare_records
+from replay.warehouse.sealed import SealedFolder, default_folder, quoted
 
 Progress: TypeAlias = Callable[[int], None]
 """Is told how many of the log's bytes on disk have been dealt with."""
@@ -26,6 +27,8 @@ LOT_RECORDS = 1024
 FLUSH_FACTS = 1_000_000
 FLUSH_BYTES = 64 << 20
 """Facts that are collected as columns before DuckDB gets them and they are committed, or their bytes."""
+SEALED_FACTS_MIN = 100_000
+"""Smaller segments are sooner decoded than read from some sixty files."""
 
 
 @attrs.define(slots=True)
@@ -82,8 +85,10 @@ def load_logs(
 class Loader:
     """Loads one log after the other. A warehouse has one at a time."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, sealed: SealedFolder | None = None) -> None:
+        """`sealed`: where sealed segments of the logs are looked for; else beside each log."""
         self._connection = connection
+        self._sealed = sealed
         self._book = Book(connection)
         (last_fact,) = connection.execute("SELECT coalesce(max(fact), 0) FROM records").fetchone()
         self._facts = Facts(connection, last_fact)
@@ -100,6 +105,7 @@ class Loader:
         self._name = path = str(log.path.resolve())
         self._names = set()
         self._new_records = 0
+        sealed = self._sealed or SealedFolder(default_folder(log.path))
         seen: list[str] = []
         done_bytes = 0
         with _without_collector():
@@ -107,7 +113,7 @@ class Loader:
                 if not seen:
                     self._name = self._book.name(segment.header.log_id, path)
                 self._names.add(self._book.name(segment.header.log_id, path))
-                if isinstance(segment, LogSegment):
+                if isinstance(segment, LogSegment) and not self._load_sealed(segment, path, sealed):
                     log.troubles += self._load_segment(segment, path, _part(progress, done_bytes))
                 done_bytes += segment.size_bytes
                 if progress is not None:
@@ -128,6 +134,44 @@ class Loader:
             [sorted(self._names)],
         ).fetchone()
         return int(count)
+
+    def load_alone(self, segment: LogSegment) -> SegmentRow:
+        """Load this segment and nothing else; what was left out is in the table `troubles`."""
+        with _without_collector():
+            self._load_segment(segment, str(segment.path), _part(None, 0))
+            self._facts.settle()
+            self._commit()
+        row = self._book.row(segment.header)
+        assert row is not None
+        return row
+
+    def _load_sealed(self, segment: LogSegment, path: str, sealed: SealedFolder) -> bool:
+        """Take the segment's rows from Parquet files, if those are of these very bytes."""
+        if self._book.row(segment.header) is not None:
+            return False
+        manifest = sealed.fits(segment)
+        if manifest is None or manifest.facts < SEALED_FACTS_MIN:
+            return False
+        segment.trust(manifest.ending, manifest.last_at_ns)
+        self._facts.settle()
+        self._commit()
+        row = self._book.open(segment, path)
+        row.next_seq, row.last_at_ns = manifest.next_seq, manifest.last_at_ns
+        row.end_offset, row.checksum = manifest.end_offset, manifest.checksum
+        self._book.ended(row, segment, changed=False)
+        self._connection.execute("BEGIN")
+        columns = f"{row.stretch} AS stretch, * REPLACE (fact + {self._facts.base} AS fact)"
+        for table in manifest.files:
+            file = quoted(sealed.file_path(segment.header, table))
+            self._connection.execute(
+                f"INSERT INTO {table} BY NAME"
+                f" SELECT {columns} FROM read_parquet('{file}', hive_partitioning = false)"
+            )
+        self._book.write()
+        self._connection.execute("COMMIT")
+        self._facts.skip(manifest.facts)
+        self._new_records += manifest.next_seq - manifest.first_seq
+        return True
 
     def _load_segment(
         self,

@@ -35,7 +35,7 @@ FACT_TABLES = ("records", "stretches", *(table.name for table in TABLES))
 
 @pytest.fixture(scope="module")
 def told() -> list[list[Record]]:
-    return hinted_records(4, 700)[0]
+    return hinted_records(4, 450)[0]
 
 
 def run(*arguments: object) -> Result:
