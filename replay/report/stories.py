@@ -64,7 +64,8 @@ def _spans(row: Row) -> list[tuple[float, str, int | None]]:
         text = "its pages were ready and its engine had not begun to copy them"
         spans.append((row["restore_ms"] - row["answer_ms"], text, row["answer_seq"]))
     if row["sync_ms"] is not None and row["restore_ms"] is not None:
-        text = f"{_ranks(row)} copied {size(row['copied_bytes'])} to the GPU, from the first begin to the last sync"
+        copied = size(row["copied_bytes"])
+        text = f"{_ranks(row)} copied {copied} to the GPU, from the first begin to the last sync"
         if row["slowest_copy_us"] is not None:
             slowest = duration(row["slowest_copy_us"] / 1000)
             text += f"; the slowest copy, of rank {row['slowest_rank']}, took {slowest}"

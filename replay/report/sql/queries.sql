@@ -2,7 +2,7 @@
 --
 -- *_ms          when, in milliseconds since 1970; null: not in the log
 -- started_ms    the request was queued, or else its query opened
--- usable_ms     the last rank's GPU sync, or else the answer
+-- usable_ms     the last rank's GPU sync, or the answer where there was nothing to restore; null: never
 -- wait_end_ms   its budget was granted, or it ended without one
 CREATE TEMP TABLE asked AS
 WITH
@@ -92,7 +92,7 @@ SELECT o.stretch, p.incarnation, o.operation, o.instance, o.request, o.attempt, 
     coalesce(r.failed_reads, 0) AS failed_reads, r.slowest_read_us, r.longest_queue_ms,
     h.fate AS hint_fate, h.seq AS hint_seq, hm.ms AS hint_ms, hem.ms AS hint_end_ms,
     coalesce(qm.ms, om.ms) AS started_ms,
-    coalesce(ym.ms, dm.ms) AS usable_ms
+    if(l.lease IS NULL, dm.ms, ym.ms) AS usable_ms
 FROM opened o
 JOIN spans p USING (stretch)
 JOIN moments om ON om.stretch = o.stretch AND om.seq = o.seq
