@@ -105,7 +105,7 @@ class Actions:
         return usual, quiet
 
     def one(self) -> None:
-        engine = self.random.choice(self.engines)
+        engine = self.engines[int(self.random.random() * len(self.engines))]
         if engine.stopped_until > self.host.world.step:
             return
         if not engine.connected:

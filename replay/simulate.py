@@ -94,6 +94,7 @@ class Simulation:
         self.troubles = Troubles(self, self.actions)
         self._kinds = [kind for kind in MOVES if getattr(self.faults, kind)]
         self._chances = list(accumulate(getattr(self.faults, kind) for kind in self._kinds))
+        self._trouble_chance = self._chances[-1] if self._chances else 0.0
         self._start(1)
 
     def _start(self, incarnation: int) -> None:
@@ -161,7 +162,7 @@ class Simulation:
         self.outcome.steps += 1
         self._tick_when_due()
         roll = random()
-        if self._chances and roll < self._chances[-1]:
+        if roll < self._trouble_chance:
             self._trouble(self._kinds[bisect(self._chances, roll)])
         elif random() < 0.45:
             report = self.world.deliver()
@@ -203,7 +204,7 @@ class Simulation:
             self.log.rotate(self.state)
             if len(self.log.segments) > SEGMENTS_KEPT and self.faults.strikes("retired", self.random):
                 self.log.drop_oldest()
-        if self.random.random() < 0.3:
+        if self.random.random() < 0.1:
             self.check_whole()
 
     def check_whole(self) -> None:

@@ -8,6 +8,8 @@ from orbitkv.events.outcomes import Phase
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import State
 
+_WARMING = Phase.WARMING
+
 
 class Glance:
     """Looks at one incarnation's state after each of its records."""
@@ -29,9 +31,10 @@ class Glance:
 
     def _budgets(self, state: State) -> None:
         config, reserved_bytes = state.config, state.reserved_bytes
-        assert reserved_bytes == sum(state.reserved_by_phase), "reserved bytes add up over the phases"
+        by_phase = state.reserved_by_phase
+        assert reserved_bytes == sum(by_phase), "reserved bytes add up over the phases"
         assert 0 <= reserved_bytes <= config.query_budget_bytes, "the query budget holds"
-        hints_bytes = state.reserved_by_phase[Phase.WARMING]
+        hints_bytes = by_phase[_WARMING]
         assert hints_bytes * config.speculative_divisor <= config.query_budget_bytes, "the hints' share holds"
         assert len(state.operations) <= config.operations_max, "operations are bounded"
         assert len(state.hints) <= config.hints_max, "hints are bounded"

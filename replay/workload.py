@@ -258,7 +258,8 @@ class Engine:
         self.processes.clear()
 
     def tidy(self) -> None:
-        self.requests = [request for request in self.requests if request.stage != "over"]
+        if any(request.stage == "over" for request in self.requests):
+            self.requests = [request for request in self.requests if request.stage != "over"]
 
 
 def staging_offsets(count: int, slice_bytes: int) -> Sequence[int]:

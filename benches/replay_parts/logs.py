@@ -1,4 +1,4 @@
-"""The log that all parts of `benches.replay` work on: simulated, long, one segment, as a manager leaves it."""
+"""The log that all parts of `benches.replay` work on: simulated, long, one sealed segment."""
 
 from pathlib import Path
 

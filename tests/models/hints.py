@@ -196,10 +196,24 @@ def account(books: Books, record: Record) -> None:
             if _request(hint) == _requested(books, record.cause) and hint.opened_seq < record.seq
         ]
         require(not older, "a higher revision replaces the hint before", older=older)
+        _reads_what_is_absent(record, probes[0])
     if isinstance(record.cause, commands.CancelHint):
         number = record.cause.session << 32 | record.cause.ticket
         live = [hint.number for hint in books.live_hints() if hint.number == number]
         require(not live, "a hint ends when it is cancelled", hint=number)
+
+
+def _reads_what_is_absent(record: Record, probe: facts.WarmProbed) -> None:
+    """An admitted hint queues or joins a read for every page that its lookup found on the SSD alone."""
+    for admitted in record.events:
+        if isinstance(admitted, facts.HintAdmitted):
+            read = sum(
+                len(event.positions) // 4
+                for event in record.events
+                if isinstance(event, facts.ReadsQueued | facts.ReadsJoined)
+                and event.operation == admitted.operation
+            )
+            require(read == probe.ssd, "a hint reads all that only the SSD has", probe=probe, read=read)
 
 
 def hints_are_on_their_way(books: Books, record: Record) -> None:
