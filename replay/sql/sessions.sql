@@ -21,6 +21,14 @@ opening AS (
     FROM closes c JOIN stretches s USING (stretch) LEFT JOIN lives v USING (stretch, session)
     WHERE (s.whole AND v.fact IS NULL) OR v.fact > c.fact
 ),
+-- Who says so: a process that registers again, the end of a process, or the connection.
+closing_causes AS (
+    SELECT c.stretch, c.seq,
+        format('session {} is closed as {}, in a record of {}', session, c.cause, r.cause) AS why
+    FROM session_closed c JOIN records r USING (stretch, seq)
+    WHERE (c.cause = 'superseded') <> (r.cause = 'RegisterRank')
+        OR (c.cause = 'process_gone') <> (r.cause = 'ReleaseProcess')
+),
 registered AS (
     SELECT r.*, c.fact AS closed_fact,
         row_number() OVER (PARTITION BY r.stretch, r.session ORDER BY r.fact) AS nth,
@@ -128,5 +136,5 @@ releasing AS (
     LEFT JOIN closes c USING (stretch, session)
     WHERE o.fact < p.fact AND (c.seq IS NULL OR c.seq > p.seq)
 )
-FROM opening UNION ALL FROM doing UNION ALL FROM registering UNION ALL FROM sealing UNION ALL FROM closing
-UNION ALL FROM admitting UNION ALL FROM releasing;
+FROM opening UNION ALL FROM closing_causes UNION ALL FROM doing UNION ALL FROM registering
+UNION ALL FROM sealing UNION ALL FROM closing UNION ALL FROM admitting UNION ALL FROM releasing;

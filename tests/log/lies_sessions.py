@@ -3,6 +3,7 @@
 import msgspec
 
 from orbitkv.events import facts
+from orbitkv.events.outcomes import SessionEnd
 from tests.log.lies_story import Lie, Story
 
 # --- sessions and instances -----------------------------------------------------------------------------
@@ -16,6 +17,11 @@ def session_number_used_again(story: Story) -> int:
 def session_closed_twice(story: Story) -> int:
     record, closed = story.first(facts.SessionClosed)
     return story.add(record.seq + 1, closed)
+
+
+def superseded_by_nobody(story: Story) -> int:
+    record, closed = story.first(facts.SessionClosed, lambda event: event.cause is SessionEnd.BROKEN)
+    return story.alter(record, closed, cause=SessionEnd.SUPERSEDED)
 
 
 def closed_session_reports(story: Story) -> int:
@@ -116,6 +122,7 @@ LIES: dict[Lie, tuple[str, str]] = {
     never_closed: ("chain", "and the chain is not closed"),
     session_number_used_again: ("sessions", "is opened after session"),
     session_closed_twice: ("sessions", "is closed again"),
+    superseded_by_nobody: ("sessions", "is closed as superseded, in a record of CloseSession"),
     closed_session_reports: ("sessions", "reports a stage, and is closed"),
     unknown_session_reports: ("sessions", "reports a stage, and was not opened"),
     registered_again: ("sessions", "registers again"),
