@@ -31,7 +31,7 @@ FROM lives WHERE since_seq IS DISTINCT FROM allocated_seq AND freed_seq IS DISTI
 UNION ALL
 SELECT u.stretch, u.seq, format('generation {} is evicted, and held still: {}', u.generation, h.holder)
 FROM pages_evicted e
-JOIN buffer_uses u ON u.stretch = e.stretch AND u.fact = e.fact AND u.buffer = e.buffer
+JOIN buffer_uses u ON u.stretch = e.stretch AND u.fact = e.fact AND u.buffer = e.buffer AND u.what = 'evicted'
 JOIN holds h ON h.stretch = u.stretch AND h.generation = u.generation
 WHERE h.holder <> 'index' AND (h.holder <> 'write' OR e.reason <> 'cleanup')
     AND h.since_fact < u.fact AND h.until_fact > u.fact

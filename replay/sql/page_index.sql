@@ -18,7 +18,8 @@ inserted AS (
         g.generation, g.page, g.promoted_fact, g.evicted_fact, g.evicted_seq,
         lag(g.generation) OVER turn AS former, lag(g.evicted_fact) OVER turn AS former_evicted_fact
     FROM pages_inserted i
-    JOIN buffer_uses u ON u.stretch = i.stretch AND u.fact = i.fact AND u.buffer = i.buffer
+    JOIN buffer_uses u
+        ON u.stretch = i.stretch AND u.fact = i.fact AND u.buffer = i.buffer AND u.what = 'inserted'
     JOIN generation_lives g ON g.stretch = u.stretch AND g.generation = u.generation
     WINDOW turn AS (PARTITION BY g.stretch, g.page ORDER BY i.fact)
 ),

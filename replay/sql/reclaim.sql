@@ -6,7 +6,7 @@ evicted AS (
     SELECT e.stretch, e.seq, e.fact, e.buffer, e.page_class, e.reason, u.generation, g.page, g.offset_bytes,
         g.slot_bytes
     FROM pages_evicted e
-    JOIN buffer_uses u ON u.stretch = e.stretch AND u.fact = e.fact AND u.buffer = e.buffer
+    JOIN buffer_uses u ON u.stretch = e.stretch AND u.fact = e.fact AND u.buffer = e.buffer AND u.what = 'evicted'
     LEFT JOIN generation_lives g ON g.stretch = u.stretch AND g.generation = u.generation
 ),
 batches AS (

@@ -6,7 +6,7 @@ begun AS (
     SELECT b.stretch, b.seq, b.fact, b.buffer, b.instance, b.group_id, b.deadline_ns, g.generation, g.allocated_seq,
         g.begun_fact, g.sealed_fact, g.sealed_seq, g.dropped_fact, g.dropped_seq, g.given_up_fact, g.given_up_seq
     FROM save_begun b
-    JOIN buffer_uses u ON u.stretch = b.stretch AND u.fact = b.fact AND u.buffer = b.buffer
+    JOIN buffer_uses u ON u.stretch = b.stretch AND u.fact = b.fact AND u.buffer = b.buffer AND u.what = 'begun'
     JOIN generation_lives g ON g.stretch = u.stretch AND g.generation = u.generation
 ),
 copies AS (
@@ -17,7 +17,7 @@ copies AS (
 ranks AS (
     SELECT c.*, u.generation, lag(c.what) OVER turn AS former, lag(c.session) OVER turn AS former_session
     FROM copies c JOIN buffer_uses u ON u.stretch = c.stretch AND u.fact = c.fact AND u.buffer = c.buffer
-    WHERE u.generation IS NOT NULL
+    WHERE u.generation IS NOT NULL AND u.what IN ('copied into', 'filled', 'not filled')
     WINDOW turn AS (PARTITION BY u.stretch, u.generation, c.rank ORDER BY c.fact)
 ),
 works AS (
@@ -47,12 +47,15 @@ lives AS (
 needed AS (
     SELECT DISTINCT stretch, instance, group_id, slice, min(fact) AS fact FROM rank_registered_slices GROUP BY ALL
 ),
-given AS (
-    SELECT r.stretch, r.generation, s.slice, min(r.fact) AS fact
-    FROM ranks r
-    JOIN begun b USING (stretch, generation)
-    JOIN rank_registered_slices s ON s.stretch = r.stretch AND s.session = r.session AND s.group_id = b.group_id
+filled AS MATERIALIZED (
+    SELECT r.stretch, r.generation, r.session, b.group_id, min(r.fact) AS fact
+    FROM ranks r JOIN begun b USING (stretch, generation)
     WHERE r.what = 'filled'
+    GROUP BY ALL
+),
+given AS (
+    SELECT f.stretch, f.generation, s.slice, min(f.fact) AS fact
+    FROM filled f JOIN rank_registered_slices s USING (stretch, session, group_id)
     GROUP BY ALL
 ),
 missing AS (
@@ -62,20 +65,26 @@ missing AS (
         AND v.fact < coalesce(l.sealing_fact, 9223372036854775807)
     GROUP BY ALL
 ),
+wrong AS (
+    SELECT stretch, generation, begun_fact, dropped_fact, sealed_fact, given_up_fact FROM generation_lives
+    WHERE saving_fact < coalesce(begun_fact, 9223372036854775807)
+        OR last_saving_fact > least(dropped_fact, sealed_fact) OR last_given_up_fact > given_up_fact
+),
 beginning AS (
     SELECT stretch, seq, format('a save is begun in generation {}, which is not new', generation) AS why
     FROM begun WHERE allocated_seq <> seq OR fact > begun_fact
     UNION ALL
-    SELECT u.stretch, u.seq, format('generation {} is {}, and no save was begun in it', u.generation, u.what)
-    FROM buffer_uses u JOIN generation_lives g USING (stretch, generation)
-    WHERE u.what IN ('joined', 'copied into', 'filled', 'not filled', 'sealing', 'seal ended', 'sealed', 'dropped',
-        'given up') AND (g.begun_fact IS NULL OR g.begun_fact > u.fact)
-    UNION ALL
-    SELECT u.stretch, u.seq, format('generation {} is {}, its save is over', u.generation, u.what)
-    FROM buffer_uses u JOIN generation_lives g USING (stretch, generation)
-    WHERE (u.what IN ('joined', 'copied into', 'sealing', 'sealed') AND (g.dropped_fact < u.fact OR g.sealed_fact < u.fact))
-        OR (u.what = 'dropped' AND (g.dropped_fact < u.fact OR g.sealed_fact < u.fact))
-        OR (u.what = 'given up' AND g.given_up_fact < u.fact)
+    SELECT u.stretch, u.seq, format('generation {} is {}, {}', u.generation, u.what,
+        if(u.fact < w.begun_fact OR w.begun_fact IS NULL, 'and no save was begun in it', 'its save is over'))
+    FROM buffer_uses u JOIN wrong w USING (stretch, generation)
+    WHERE CASE
+        WHEN u.what IN ('joined', 'copied into', 'sealing', 'sealed', 'dropped') THEN
+            w.begun_fact IS NULL OR u.fact < w.begun_fact OR u.fact > least(w.dropped_fact, w.sealed_fact)
+        WHEN u.what = 'given up' THEN
+            w.begun_fact IS NULL OR u.fact < w.begun_fact OR u.fact > w.given_up_fact
+        WHEN u.what IN ('filled', 'not filled', 'seal ended') THEN
+            w.begun_fact IS NULL OR u.fact < w.begun_fact
+    END
 ),
 belonging AS (
     SELECT b.stretch, b.seq, format('generation {} is begun for group {} of instance {}, its page is of space {}',
@@ -88,11 +97,18 @@ belonging AS (
     SELECT j.stretch, j.seq, format('session {} joins the save of generation {}, it is no rank of instance {}',
         j.session, b.generation, b.instance)
     FROM save_joined j
-    JOIN buffer_uses u ON u.stretch = j.stretch AND u.fact = j.fact AND u.buffer = j.buffer
+    JOIN buffer_uses u ON u.stretch = j.stretch AND u.fact = j.fact AND u.buffer = j.buffer AND u.what = 'joined'
     JOIN begun b ON b.stretch = u.stretch AND b.generation = u.generation
     JOIN stretches s ON s.stretch = j.stretch
     LEFT JOIN rank_registered r ON r.stretch = j.stretch AND r.session = j.session AND r.fact < j.fact
     WHERE s.whole AND (r.instance IS NULL OR r.instance <> b.instance)
+),
+writers AS MATERIALIZED (
+    SELECT r.stretch, r.session, r.rank, b.instance, b.group_id, min(r.seq) AS seq,
+        arg_min(r.generation, r.fact) AS generation
+    FROM ranks r JOIN begun b USING (stretch, generation)
+    WHERE r.what = 'started'
+    GROUP BY ALL
 ),
 filling AS (
     SELECT stretch, seq, format('the slice of rank {} of generation {} is {}, {}', rank, generation,
@@ -108,12 +124,12 @@ filling AS (
         ELSE former IS DISTINCT FROM 'started' OR former_session <> session
     END
     UNION ALL
-    SELECT r.stretch, r.seq, format('rank {} is to fill generation {}, its session {} registered no such slice',
-        r.rank, r.generation, r.session)
-    FROM ranks r JOIN begun b USING (stretch, generation) JOIN stretches s USING (stretch)
-    ANTI JOIN rank_registered_slices g ON g.stretch = r.stretch AND g.session = r.session
-        AND g.instance = b.instance AND g.rank = r.rank AND g.group_id = b.group_id AND g.fact < r.fact
-    WHERE s.whole AND r.what = 'started'
+    SELECT w.stretch, w.seq, format('rank {} is to fill generation {}, its session {} registered no such slice',
+        w.rank, w.generation, w.session)
+    FROM writers w JOIN stretches s USING (stretch)
+    ANTI JOIN rank_registered_slices g ON g.stretch = w.stretch AND g.session = w.session
+        AND g.instance = w.instance AND g.rank = w.rank AND g.group_id = w.group_id AND g.seq < w.seq
+    WHERE s.whole
 ),
 sealing AS (
     SELECT l.stretch, l.sealing_seq AS seq, format('generation {} is being sealed, {} of its slices are missing: {}',
@@ -177,12 +193,20 @@ dropping AS (
         ELSE ['BeginSave']
     END))
 ),
+-- Those that were still half filled at their deadline, or are at the end.
+late AS (
+    SELECT l.* FROM (
+        SELECT stretch, seq, generation, deadline_ns,
+            least(coalesce(dropped_seq, sealing_seq), coalesce(sealing_seq, dropped_seq)) AS over_seq
+        FROM lives
+    ) l
+    LEFT JOIN records r ON r.stretch = l.stretch AND r.seq = l.over_seq
+    WHERE r.at_ns IS NULL OR r.at_ns >= l.deadline_ns
+),
 deadlines AS (
     SELECT l.stretch, r.seq, format('generation {} is half filled, its deadline was {} ns ago',
         l.generation, r.at_ns - l.deadline_ns) AS why
-    FROM (
-        SELECT *, least(coalesce(dropped_seq, sealing_seq), coalesce(sealing_seq, dropped_seq)) AS over_seq FROM lives
-    ) l
+    FROM late l
     ASOF JOIN (FROM records WHERE cause = 'Tick') r ON r.stretch = l.stretch AND r.at_ns >= l.deadline_ns
     WHERE r.seq > l.seq AND (l.over_seq IS NULL OR l.over_seq > r.seq)
     UNION ALL

@@ -1,5 +1,6 @@
 -- generation_lives: one row for each DRAM page that was allocated in this stretch of the log, with the first
--- time that each thing happened to it; last_fact is the last of all. Of a number that is given out twice, the first.
+-- time that each thing happened to it; last_fact is the last of all, saving_fact and last_saving_fact are the
+-- first and last of a save after its beginning. Of a number that is given out twice, the first.
 CREATE TABLE generation_lives AS
 WITH life AS (
     SELECT stretch, generation,
@@ -19,6 +20,10 @@ WITH life AS (
         min(seq) FILTER (what = 'dropped') AS dropped_seq,
         min(fact) FILTER (what = 'given up') AS given_up_fact,
         min(seq) FILTER (what = 'given up') AS given_up_seq,
+        min(fact) FILTER (what IN ('joined', 'copied into', 'filled', 'not filled', 'sealing', 'seal ended', 'sealed',
+            'dropped', 'given up')) AS saving_fact,
+        max(fact) FILTER (what IN ('joined', 'copied into', 'sealing', 'sealed', 'dropped')) AS last_saving_fact,
+        max(fact) FILTER (what = 'given up') AS last_given_up_fact,
         max(fact) AS last_fact
     FROM buffer_uses WHERE generation IS NOT NULL GROUP BY ALL
 )

@@ -38,7 +38,7 @@ windows AS (
 taken AS (
     SELECT h.stretch, h.operation, h.fact, h.seq, h.position, 'dram' AS tier, NULL AS read, u.generation
     FROM query_granted_hits h LEFT JOIN buffer_uses u
-        ON u.stretch = h.stretch AND u.fact = h.fact AND u.buffer = h.buffer
+        ON u.stretch = h.stretch AND u.fact = h.fact AND u.buffer = h.buffer AND u.what = 'granted'
     UNION ALL
     SELECT q.stretch, q.operation, q.fact, q.seq, q.position, 'ssd', q.read, r.generation
     FROM (

@@ -39,4 +39,4 @@ lives AS (
 )
 SELECT l.*, u.generation
 FROM lives l LEFT JOIN buffer_uses u
-    ON u.stretch = l.stretch AND u.fact = l.submitted_fact AND u.buffer = l.buffer;
+    ON u.stretch = l.stretch AND u.fact = l.submitted_fact AND u.buffer = l.buffer AND u.what = 'read into';
