@@ -102,6 +102,12 @@ def client_of(plan: Plan, rank: int, groups: Sequence[GroupGeometry], saves: boo
 def open_link(plan: Plan, client: CacheManagerClient, name: str) -> ManagerLink:
     """Raises AdapterError when the manager is missing or says no, and that is to be refused."""
     link = ManagerLink(client, name)
+    _log.info(
+        "OrbitKV: %s registers at %s, and waits up to %g s for a manager there.",
+        name,
+        plan.options.socket,
+        plan.options.request_timeout,
+    )
     try:
         link.open(refuse=plan.options.on_missing_manager == "refuse")
     except OrbitError as error:

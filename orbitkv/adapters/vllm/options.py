@@ -40,7 +40,7 @@ class Options:
     """Memory of each rank through which pages are saved. A size, as in "256MiB"."""
     request_timeout: float = attrs.field(default=1.0, validator=[gt(0), le(60)])
     """Longest wait for one answer of the manager, as in "1s"; then it is left alone for a while."""
-    held_blocks_fraction: float = attrs.field(default=0.25, validator=[gt(0), lt(1)])
+    held_blocks_fraction: float = attrs.field(default=0.75, validator=[gt(0), lt(1)])
     """Share of the GPU's blocks that saves may hold; what would go beyond is not saved, and counted."""
     weights_fingerprint: str = "auto"
     """What tells these weights from others. "auto": read from the model's files."""
