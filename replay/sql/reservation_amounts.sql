@@ -152,19 +152,22 @@ beginning AS (
     FROM reservation_changes r JOIN config c USING (stretch) LEFT JOIN first_dues d USING (stretch, operation)
     WHERE r.what IN ('granted', 'admitted') AND c.charge = 'shared' AND r.bytes <> coalesce(d.bytes, 0)
 ),
+-- Who is in line is known where the stretch has its settings, and so its beginning.
+sharing AS (SELECT stretch FROM config WHERE charge = 'shared'),
 payments AS (
-    SELECT stretch, operation, pays_seq AS seq, footprint_bytes AS bytes FROM turns
+    SELECT stretch, operation, pays_seq AS seq, footprint_bytes AS bytes
+    FROM turns SEMI JOIN sharing USING (stretch)
     WHERE pays_fact < until_fact
     UNION ALL
     SELECT stretch, operation, until_seq, -footprint_bytes
-    FROM turns WHERE pays_fact < until_fact AND until_fact < 9223372036854775807
+    FROM turns SEMI JOIN sharing USING (stretch)
+    WHERE pays_fact < until_fact AND until_fact < 9223372036854775807
 ),
 dues AS (
     SELECT stretch, operation, seq,
         sum(sum(bytes)) OVER (PARTITION BY stretch, operation ORDER BY seq) AS due_bytes
     FROM payments GROUP BY stretch, operation, seq
 ),
-sharing AS (SELECT stretch FROM config WHERE charge = 'shared'),
 paid AS (
     SELECT stretch, operation, seq, last_value(due_bytes IGNORE NULLS) OVER story AS due_bytes,
         last_value(reserved_bytes IGNORE NULLS) OVER story AS reserved_bytes
