@@ -14,6 +14,7 @@ import signal
 from pathlib import Path
 
 import click
+import msgspec
 
 from benches.common import give_up, medium
 from benches.single_node import toy_engine
@@ -38,6 +39,22 @@ def numbers(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int,
     return found
 
 
+def named_values(
+    ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str | int | float | bool]:
+    """`held_blocks_fraction=0.6`: a number or true or false where it reads as one, else text."""
+    found: dict[str, str | int | float | bool] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not (name and sign):
+            raise click.BadParameter(f"{text!r} is no NAME=VALUE")
+        try:
+            found[name] = msgspec.json.decode(value, type=int | float | bool)
+        except msgspec.MsgspecError:
+            found[name] = value
+    return found
+
+
 @click.command()
 @click.option("--engine", type=click.Choice(("vllm", "toy")), default="vllm", show_default=True)
 @click.option(
@@ -59,6 +76,10 @@ def numbers(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int,
 @click.option("--ssd-gib", type=AMOUNT, default="4pool", show_default=True)
 @click.option("--queue-warmup", type=click.Choice(("on", "off")), default="off", show_default=True)
 @click.option("--trace-transfers", is_flag=True, help="Also write and join both timelines.")
+@click.option(
+    "--connector-option", "options", multiple=True, callback=named_values, metavar="NAME=VALUE",
+    help="Of OrbitKV's connector, as held_blocks_fraction=0.6.",
+)  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="A new folder.")
 def main(
@@ -79,6 +100,7 @@ def main(
     ssd_gib: Amount,
     queue_warmup: str,
     trace_transfers: bool,
+    options: dict[str, str | int | float | bool],
     seed: int,
     output: Path,
 ) -> None:
@@ -114,6 +136,7 @@ def main(
             queue_warmup=queue_warmup == "on",
             trace_transfers=trace_transfers,
             seed=seed,
+            connector_options=options,
         )
         for concurrency in ((1,) if workload == "serial" else concurrencies)
     ]

@@ -34,6 +34,8 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     queue_warmup: bool
     trace_transfers: bool
     seed: int
+    connector_options: dict[str, str | int | float | bool] = {}
+    """Beside the socket; of OrbitKV's connector."""
     only_prompts: tuple[int, ...] = ()
     """Serve these alone, cold and as GPU hits: the control of outputs that differed."""
 

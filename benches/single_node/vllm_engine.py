@@ -131,7 +131,7 @@ def _transfer(arm: Arm, places: Places) -> dict[str, Any] | None:
             "kv_connector": "OrbitKVConnector",
             "kv_connector_module_path": "orbitkv.adapters.vllm.connector",
             "kv_load_failure_policy": "recompute",
-            "kv_connector_extra_config": {"socket": places.socket},
+            "kv_connector_extra_config": {"socket": places.socket, **arm.connector_options},
         }
     if arm.backend == "native":
         return {

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from benches.single_node.random_model import SPECIAL_TOKENS
-from tests.engines.vllm.settings import BLOCK_TOKENS, settle_environment
+from tests.engines.vllm.settings import BLOCK_TOKENS
 from tests.engines.waiting import until
 
 OUTPUT_TOKENS = 8
@@ -82,7 +82,6 @@ def _forget_connectors() -> None:
 
 class Engine:
     def __init__(self, model: Path, transfer: dict[str, Any] | None = None, **changed: Any) -> None:
-        settle_environment()
         from vllm import LLM
 
         try:
