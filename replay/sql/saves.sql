@@ -1,6 +1,6 @@
--- A saved page is begun in new memory, filled once by each rank that holds a slice of it, sealed when all slices
--- are there, and only then found. What is dropped before that, at its deadline at the latest, is given up in the
--- record in which its last copy or seal ends.
+-- A saved page is begun in new memory of its instance's space and sealed once, when no copy into it is under way.
+-- What is dropped before that, at its deadline at the latest, is given up in the record in which its last copy or
+-- seal ends.
 WITH
 begun AS (
     SELECT b.stretch, b.seq, b.fact, b.buffer, b.instance, b.group_id, b.deadline_ns, g.generation, g.allocated_seq,
@@ -9,22 +9,11 @@ begun AS (
     JOIN buffer_uses u ON u.stretch = b.stretch AND u.fact = b.fact AND u.buffer = b.buffer AND u.what = 'begun'
     JOIN generation_lives g ON g.stretch = u.stretch AND g.generation = u.generation
 ),
-copies AS (
-    SELECT stretch, fact, seq, session, rank, buffer, 'started' AS what FROM copies_started
-    UNION ALL SELECT stretch, fact, seq, session, rank, buffer, 'filled' FROM slices_filled
-    UNION ALL SELECT stretch, fact, seq, session, rank, buffer, 'lost' FROM copies_lost
-),
-ranks AS (
-    SELECT c.*, u.generation, lag(c.what) OVER turn AS former, lag(c.session) OVER turn AS former_session
-    FROM copies c JOIN buffer_uses u ON u.stretch = c.stretch AND u.fact = c.fact AND u.buffer = c.buffer
-    WHERE u.generation IS NOT NULL AND u.what IN ('copied into', 'filled', 'not filled')
-    WINDOW turn AS (PARTITION BY u.stretch, u.generation, c.rank ORDER BY c.fact)
-),
 works AS (
     SELECT stretch, generation, fact, seq, what IN ('started', 'sealing') AS begins,
         what IN ('sealing', 'seal ended') AS is_seal
     FROM (
-        SELECT stretch, generation, fact, seq, what FROM ranks
+        SELECT stretch, generation, fact, seq, what FROM slice_copies
         UNION ALL
         SELECT stretch, generation, fact, seq, what FROM buffer_uses
         WHERE what IN ('sealing', 'seal ended') AND generation IS NOT NULL
@@ -43,27 +32,6 @@ lives AS (
     SELECT b.*, s.* EXCLUDE (stretch, generation),
         greatest(b.dropped_seq, coalesce(s.last_seq, 0)) AS idle_seq
     FROM begun b LEFT JOIN sums s USING (stretch, generation)
-),
-needed AS (
-    SELECT DISTINCT stretch, instance, group_id, slice, min(fact) AS fact FROM rank_registered_slices GROUP BY ALL
-),
-filled AS MATERIALIZED (
-    SELECT r.stretch, r.generation, r.session, b.group_id, min(r.fact) AS fact
-    FROM ranks r JOIN begun b USING (stretch, generation)
-    WHERE r.what = 'filled'
-    GROUP BY ALL
-),
-given AS (
-    SELECT f.stretch, f.generation, s.slice, min(f.fact) AS fact
-    FROM filled f JOIN rank_registered_slices s USING (stretch, session, group_id)
-    GROUP BY ALL
-),
-missing AS (
-    SELECT l.stretch, l.generation, count(*) AS slices, min(n.slice) AS slice
-    FROM lives l JOIN needed n ON n.stretch = l.stretch AND n.instance = l.instance AND n.group_id = l.group_id
-    ANTI JOIN given v ON v.stretch = l.stretch AND v.generation = l.generation AND v.slice = n.slice
-        AND v.fact < coalesce(l.sealing_fact, 9223372036854775807)
-    GROUP BY ALL
 ),
 wrong AS (
     SELECT stretch, generation, begun_fact, dropped_fact, sealed_fact, given_up_fact FROM generation_lives
@@ -103,48 +71,10 @@ belonging AS (
     LEFT JOIN rank_registered r ON r.stretch = j.stretch AND r.session = j.session AND r.fact < j.fact
     WHERE s.whole AND (r.instance IS NULL OR r.instance <> b.instance)
 ),
-writers AS MATERIALIZED (
-    SELECT r.stretch, r.session, r.rank, b.instance, b.group_id, min(r.seq) AS seq,
-        arg_min(r.generation, r.fact) AS generation
-    FROM ranks r JOIN begun b USING (stretch, generation)
-    WHERE r.what = 'started'
-    GROUP BY ALL
-),
-filling AS (
-    SELECT stretch, seq, format('the slice of rank {} of generation {} is {}, {}', rank, generation,
-        if(what = 'started', 'copied', what),
-        CASE
-            WHEN what = 'started' THEN format('it was {} before', former)
-            WHEN former IS DISTINCT FROM 'started' THEN 'no copy of it was under way'
-            ELSE format('by session {} and not {}', session, former_session)
-        END) AS why
-    FROM ranks
-    WHERE CASE what
-        WHEN 'started' THEN former IN ('started', 'filled')
-        ELSE former IS DISTINCT FROM 'started' OR former_session <> session
-    END
-    UNION ALL
-    SELECT w.stretch, w.seq, format('rank {} is to fill generation {}, its session {} registered no such slice',
-        w.rank, w.generation, w.session)
-    FROM writers w JOIN stretches s USING (stretch)
-    ANTI JOIN rank_registered_slices g ON g.stretch = w.stretch AND g.session = w.session
-        AND g.instance = w.instance AND g.rank = w.rank AND g.group_id = w.group_id AND g.seq < w.seq
-    WHERE s.whole
-),
 sealing AS (
-    SELECT l.stretch, l.sealing_seq AS seq, format('generation {} is being sealed, {} of its slices are missing: {}',
-        l.generation, m.slices, m.slice) AS why
-    FROM lives l JOIN missing m USING (stretch, generation) JOIN stretches s USING (stretch)
-    WHERE s.whole AND l.sealing_seq IS NOT NULL
-    UNION ALL
-    SELECT stretch, sealing_seq, format('generation {} is being sealed while a copy into it is under way', generation)
+    SELECT stretch, sealing_seq AS seq, format('generation {} is being sealed while a copy into it is under way', generation)
+        AS why
     FROM lives WHERE last_copy_fact > sealing_fact OR sealing_seq < last_filled_seq
-    UNION ALL
-    SELECT l.stretch, l.last_filled_seq, format('all slices of generation {} are there, and it is not being sealed',
-        l.generation)
-    FROM lives l JOIN stretches s USING (stretch) ANTI JOIN missing m USING (stretch, generation)
-    WHERE s.whole AND l.sealing_seq IS DISTINCT FROM l.last_filled_seq
-        AND (l.dropped_seq IS NULL OR l.dropped_seq > l.last_filled_seq)
     UNION ALL
     SELECT stretch, sealing_seq, format('generation {} is being sealed {} times', generation, seals)
     FROM lives WHERE seals > 1
@@ -215,4 +145,4 @@ deadlines AS (
     FROM save_begun b JOIN records r USING (stretch, seq) JOIN config c ON c.stretch = b.stretch
     WHERE b.deadline_ns <> r.at_ns + c.save_lifetime_ns
 )
-FROM beginning UNION ALL FROM belonging UNION ALL FROM filling UNION ALL FROM sealing UNION ALL FROM dropping UNION ALL FROM deadlines
+FROM beginning UNION ALL FROM belonging UNION ALL FROM sealing UNION ALL FROM dropping UNION ALL FROM deadlines

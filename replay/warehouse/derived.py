@@ -11,6 +11,7 @@ from replay.warehouse.database import sql_text
 TABLES = (
     "buffer_uses",
     "generation_lives",
+    "slice_copies",
     "read_lives",
     "slot_writes",
     "slot_contents",

@@ -176,14 +176,14 @@ def dropped_for_an_eviction(story: Story) -> int:
 
 
 LIES: dict[Lie, tuple[str, str]] = {
-    sealed_without_a_rank: ("saves", "of its slices are missing"),
-    filled_by_nobody: ("saves", "of its slices are missing"),
-    filled_by_another_session: ("saves", "by session"),
-    filled_by_another_rank: ("saves", "no copy of it was under way"),
-    filled_twice: ("saves", "no copy of it was under way"),
-    copied_by_a_stranger: ("saves", "registered no such slice"),
-    copied_twice: ("saves", "it was started before"),
-    whole_and_not_sealed: ("saves", "and it is not being sealed"),
+    sealed_without_a_rank: ("save_slices", "of its slices are missing"),
+    filled_by_nobody: ("save_slices", "of its slices are missing"),
+    filled_by_another_session: ("save_slices", "by session"),
+    filled_by_another_rank: ("save_slices", "no copy of it was under way"),
+    filled_twice: ("save_slices", "no copy of it was under way"),
+    copied_by_a_stranger: ("save_slices", "registered no such slice"),
+    copied_twice: ("save_slices", "it was started before"),
+    whole_and_not_sealed: ("save_slices", "and it is not being sealed"),
     sealed_though_its_seal_runs: ("saves", "ends at seq none"),
     sealed_early: ("saves", "it is sealed at seq"),
     sealed_and_never_saved: ("saves", "and no save was begun in it"),

@@ -14,6 +14,8 @@ WITH life AS (
         min(seq) FILTER (what = 'freed') AS freed_seq,
         min(fact) FILTER (what = 'begun') AS begun_fact,
         min(seq) FILTER (what = 'begun') AS begun_seq,
+        min(fact) FILTER (what = 'sealing') AS sealing_fact,
+        min(seq) FILTER (what = 'sealing') AS sealing_seq,
         min(fact) FILTER (what = 'sealed') AS sealed_fact,
         min(seq) FILTER (what = 'sealed') AS sealed_seq,
         min(fact) FILTER (what = 'dropped') AS dropped_fact,
