@@ -179,7 +179,13 @@ class Actions:
         """The manager learns that a process has ended."""
         if self.dead:
             process = self.dead.pop(self.random.randrange(len(self.dead)))
-            self.host.send(commands.ReleaseProcess(process, by_operator=self.random.random() < 0.2))
+            self.release(process, by_operator=self.random.random() < 0.2)
+
+    def release(self, process: int, *, by_operator: bool = False) -> None:
+        """Where the host cannot tell that a process ended, only an operator says so."""
+        known = self.host.state.processes.get(process)
+        unseen = known is not None and not known.end_observable
+        self.host.send(commands.ReleaseProcess(process, by_operator or unseen))
 
     # --- ends ----------------------------------------------------------------------------------------
 
@@ -198,6 +204,6 @@ class Actions:
         for session in open_sessions:
             self.host.send(commands.CloseSession(session, SessionEnd.SHUTDOWN))
         for process in sorted(self.host.state.processes):
-            self.host.send(commands.ReleaseProcess(process))
+            self.release(process)
         for engine in self.engines:
             engine.forget_all()

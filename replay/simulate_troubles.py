@@ -94,7 +94,7 @@ class Troubles:
         rank = self.random.choice(list(engine.sessions))
         process = engine.processes.pop(rank)
         if self.random.random() < 0.5:
-            self.host.send(commands.ReleaseProcess(process))
+            self.actions.release(process)
             engine.forget_rank(rank)
         else:
             self._close(engine, rank)
@@ -167,4 +167,4 @@ class Troubles:
         if isinstance(self.host.send(msgspec.structs.replace(wrong, **changes)), Record):
             raise AssertionError(f"a wrong registration of {engine.name} was taken: {changes}")
         self.host.send(commands.CloseSession(session, SessionEnd.CLOSED))
-        self.host.send(commands.ReleaseProcess(process))
+        self.actions.release(process)
