@@ -52,6 +52,7 @@ def test_two_engines_share_one_manager(
             cache.settle()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", ["dram", "ssd"])
 def test_two_tensor_parallel_ranks_restore_what_two_saved(
     tp_engine: Engine, cache: Cache, tier: str
@@ -78,6 +79,6 @@ def tp_engine(cache: Cache, tiny_model: Path) -> Iterator[Engine]:
         patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
         with closing(Engine(tiny_model, transfer_config(cache.socket), **two)) as engine:
             (instance,) = cache.place.status()["instances"]
-            assert instance["ranks"] == [0, 1]
+            assert instance["ranks"] == [-1, 0, 1], "the scheduler, and two ranks"
             assert instance["sealed"]
             yield engine

@@ -28,6 +28,7 @@ def text(answer: dict[str, object]) -> object:
     return answer["choices"][0]["text"]  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_restarts_and_clients_that_go_away(tmp_path: Path, model: Path) -> None:
     """One story, as a server takes long to start: reuse after a kill, and a stream that nobody reads on."""
     with stalling_cache(tmp_path / "cache") as (cache, device):
