@@ -17,6 +17,9 @@ from tests.log.simulated import simulated_records, write_log
 pytest.importorskip("bokeh", reason="the report's library is not installed")
 pytest.importorskip("duckdb", reason="the report's library is not installed")
 
+pytestmark = pytest.mark.timeout(300)
+"""Several processes load their libraries, which takes its time on a busy machine."""
+
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
@@ -32,7 +35,7 @@ def test_a_run_leaves_a_report_and_a_trace_and_says_where(tmp_path: Path) -> Non
     arguments = [*SMALL[1:], "--engines", "1", "--ranks", "1"]
     assert SMALL[0] == "--no-pictures"
     with demo(out, environ, *arguments) as process:
-        said, complained = process.communicate(timeout=110)
+        said, complained = process.communicate(timeout=280)
     assert process.returncode == 0, complained
     assert f"report: {out / 'report.html'}" in said.splitlines()
     assert f"trace for ui.perfetto.dev: {out / 'trace.json'}" in said.splitlines()

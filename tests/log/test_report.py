@@ -29,6 +29,9 @@ from replay.warehouse import load_log
 from tests.log import samples
 from tests.log.simulated import simulated_records, write_log
 
+pytestmark = pytest.mark.timeout(300)
+"""A report runs every invariant of the audit, which takes its time on a busy machine."""
+
 SIZE_BYTES_MAX = 5 << 20
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='hacked=1'>\"&amp;{{ 7 * 7 }}"
 
@@ -312,7 +315,8 @@ def test_damage_is_told_and_the_rest_is_shown(tmp_path: Path, told: list[list[Re
 
 
 def test_a_log_that_begins_in_the_middle_says_so(tmp_path: Path, told: list[list[Record]]) -> None:
-    files = write_log(tmp_path / "log", [max(told, key=len)], segment_records=40)
+    records = next(records for records in told if len(records) > 60)
+    files = write_log(tmp_path / "log", [records[:120]], segment_records=40)
     files[0].unlink()
     report(tmp_path / "log", tmp_path / "report.html")
     text = words((tmp_path / "report.html").read_text())
