@@ -116,8 +116,12 @@ class Engine:
         return name
 
     def step(self) -> None:
-        """One turn of the engine, if it has anything to do."""
-        for output in self.llm.llm_engine.step():
+        """One turn of the engine, if it has anything to do. One in other processes turns by itself."""
+        engine = self.llm.llm_engine
+        in_process = hasattr(engine.engine_core, "engine_core")
+        if not in_process and not engine.has_unfinished_requests():
+            return
+        for output in engine.step():
             self._outputs[output.request_id] = output
 
     def step_until(self, condition: Callable[[], bool]) -> None:
@@ -189,8 +193,12 @@ class Engine:
 
     def forget(self) -> None:
         """No prefix lookup finds anything on the device from here on, nor would its bytes be right."""
-        assert self.llm.reset_prefix_cache()
+        self.forget_prefixes()
         self.scribble()
+
+    def forget_prefixes(self) -> None:
+        """vLLM refuses while a block is held, and one is until the end of its save was heard."""
+        self.step_until(self.llm.reset_prefix_cache)
 
     def scribble(self) -> None:
         for tensor in self.kv_tensors:

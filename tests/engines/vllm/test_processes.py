@@ -60,7 +60,7 @@ def test_two_tensor_parallel_ranks_restore_what_two_saved(
     prompts = [prompt(40 + number + 10 * (tier == "ssd"), TOKENS) for number in range(3)]
     cold = tp_engine.complete(prompts)
     cache.settle()
-    tp_engine.llm.reset_prefix_cache()
+    tp_engine.forget_prefixes()
     if tier == "ssd":
         assert cache.forget_dram() >= 3 * PAGES
     with cache.counting() as tiers:
