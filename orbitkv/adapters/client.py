@@ -29,7 +29,7 @@ from orbitkv.adapters.connection import Build, check_request
 from orbitkv.adapters.hints import STALE_SECONDS, HintCounts, HintRefusal, Hints
 from orbitkv.adapters.namespace import Namespace
 from orbitkv.adapters.questions import query_builds
-from orbitkv.adapters.restore import RestoreView
+from orbitkv.adapters.restore import PoolMapping, RestoreView
 from orbitkv.adapters.saver import Saver
 from orbitkv.adapters.saves import SavePlan, SaveResult
 from orbitkv.adapters.session import (
@@ -172,6 +172,11 @@ class CacheManagerClient:
             except OrbitError:
                 return False
             return True
+
+    @property
+    def pool(self) -> PoolMapping | None:
+        """The manager's pool, for reading; None before the first connection. Another after a restart."""
+        return self._session.pool
 
     def reconnect(self) -> None:
         """Drop the connection, and with it what was asked over it; the next call makes another.

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orbitkv.adapters.errors import AdapterError
+from orbitkv.adapters.restore import PoolMapping
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -38,6 +39,9 @@ class Copier(Protocol):
     @property
     def how(self) -> str:
         """For people: which way the bytes go."""
+
+    def source(self, pool: PoolMapping) -> None:
+        """Pages are loaded out of this mapping from here on. Costs nothing when it is the same as before."""
 
     def fence(self) -> Fence:
         """To be called by the thread that launches the engine's computing."""
@@ -70,6 +74,9 @@ class HostCopier:
     def how(self) -> str:
         return "plain copies on the CPU"
 
+    def source(self, pool: PoolMapping) -> None:
+        return
+
     def fence(self) -> Fence:
         return _Passed()
 
@@ -96,18 +103,19 @@ class HostCopier:
         self._planes = []
 
 
-def copier_for(planes: Sequence[Any], pool: memoryview | None = None, pool_address: int = 0) -> Copier:
-    """The copier for the device that the planes are on. Raises AdapterError for one that has none.
+def copiers_for(groups: Sequence[Sequence[Any]]) -> list[Copier]:
+    """A copier for the planes of each KV group, all on one device; a group may have none here.
 
-    `pool`, `pool_address`: host memory that pages are loaded from, to be registered with a GPU.
+    Raises AdapterError for a device that cannot be copied from.
     """
-    kinds = {plane.device.type for plane in planes}
-    if kinds == {"cpu"}:
-        return HostCopier(planes)
+    kinds = {plane.device.type for planes in groups for plane in planes}
+    if kinds <= {"cpu"}:
+        return [HostCopier(planes) for planes in groups]
     if kinds == {"cuda"}:
-        from orbitkv.adapters.device_cuda import CudaCopier
+        from orbitkv.adapters.device_cuda import CudaCopier, PinnedPool
 
-        return CudaCopier(planes, pool_address, 0 if pool is None else len(pool))
+        pool = PinnedPool()
+        return [CudaCopier(planes, pool) if planes else HostCopier(planes) for planes in groups]
     raise AdapterError(
         "The engine's KV memory cannot be copied.",
         f"It is on {', '.join(sorted(kinds))}; OrbitKV copies from and to cpu and cuda.",

@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 
 from orbitkv.adapters.device import BlockCopy, Fence
+from orbitkv.adapters.restore import PoolMapping
 
 BATCH_BYTES: Final = 64 << 20
 """Device memory for each direction, in which images are gathered and from which they are scattered."""
@@ -33,34 +34,72 @@ class _Event:
         self.event.synchronize()
 
 
-class _Lane:
-    """One direction: a stream, images on the device, and a pinned twin of them."""
+class PinnedPool:
+    """The manager's pool, registered with the device as it is, where the driver takes a read-only mapping."""
 
-    def __init__(self, device: Any, image_bytes: int, images: int, pinned: bool) -> None:
+    def __init__(self) -> None:
+        self._pool: PoolMapping | None = None
+        self.registered = False
+
+    def pin(self, pool: PoolMapping) -> None:
+        """Let go of the one before, if it is another: a manager that was restarted has a pool of its own.
+
+        The driver takes in the whole of it, which costs seconds for a large pool.
+        """
+        if pool is self._pool:
+            return
+        self.release()
+        self._pool = pool
+        flags = _REGISTER_PORTABLE | _REGISTER_READ_ONLY
+        error = int(torch.cuda.cudart().cudaHostRegister(pool.address, pool.pool_bytes, flags))
+        self.registered = not error
+        if error:
+            _log.info("OrbitKV: the pool cannot be registered with the GPU (CUDA error %d).", error)
+
+    def release(self) -> None:
+        """Idempotent."""
+        pool, self._pool = self._pool, None
+        if pool is not None and self.registered:
+            torch.cuda.cudart().cudaHostUnregister(pool.address)
+        self.registered = False
+
+
+class _Lane:
+    """One direction: a stream, images on the device, and a pinned twin of them, made when first needed."""
+
+    def __init__(self, device: Any, image_bytes: int, images: int) -> None:
         self.stream = torch.cuda.Stream(device)
         self.images = torch.empty((images, image_bytes), dtype=torch.uint8, device=device)
-        self.bounce = (
-            torch.empty((images, image_bytes), dtype=torch.uint8, pin_memory=True) if pinned else None
-        )
+        self._bounce: Any = None
+
+    @property
+    def bounce(self) -> Any:
+        if self._bounce is None:
+            self._bounce = torch.empty(self.images.shape, dtype=torch.uint8, pin_memory=True)
+        return self._bounce
 
 
 class CudaCopier:
-    def __init__(self, planes: Sequence[Any], pool_address: int, pool_bytes: int) -> None:
-        """`planes`: tensors of bytes on one GPU. The pool's mapping must outlive this object."""
-        self._planes = [plane.view(torch.uint8) for plane in planes]
+    def __init__(self, planes: Sequence[Any], pool: PinnedPool) -> None:
+        """`planes`: tensors of bytes on one GPU."""
+        self._planes = list(planes)
         self._device = planes[0].device
+        self._pool = pool
         image_bytes = sum(plane.shape[1] for plane in self._planes)
         self._images = max(1, BATCH_BYTES // image_bytes)
-        self._registered = pool_address if _register(pool_address, pool_bytes) else 0
         with torch.cuda.device(self._device):
-            self._loads = _Lane(self._device, image_bytes, self._images, pinned=not self._registered)
-            self._stores = _Lane(self._device, image_bytes, self._images, pinned=True)
+            self._loads = _Lane(self._device, image_bytes, self._images)
+            self._stores = _Lane(self._device, image_bytes, self._images)
 
     @property
     def how(self) -> str:
-        if self._registered:
-            return "one copy a page out of the registered pool, scattered on the GPU"
-        return "through a pinned bounce buffer (the pool cannot be registered), scattered on the GPU"
+        if self._pool.registered:
+            return "one copy a block out of the registered pool, scattered on the GPU"
+        return "through a pinned bounce buffer, as the pool is not registered, scattered on the GPU"
+
+    def source(self, pool: PoolMapping) -> None:
+        with torch.cuda.device(self._device):
+            self._pool.pin(pool)
 
     def fence(self) -> Fence:
         return _Event(torch.cuda.current_stream(self._device))
@@ -74,7 +113,7 @@ class CudaCopier:
         lane = self._loads
         for index, (_, image) in enumerate(copies):
             source = _tensor(image)
-            if lane.bounce is not None:
+            if not self._pool.registered:
                 source = lane.bounce[index].copy_(source)
             lane.images[index].copy_(source, non_blocking=True)
         blocks = torch.tensor([copy.block for copy in copies], device=self._device)
@@ -95,7 +134,6 @@ class CudaCopier:
 
     def _store_batch(self, copies: Sequence[BlockCopy]) -> None:
         lane = self._stores
-        assert lane.bounce is not None
         blocks = torch.tensor([copy.block for copy in copies], device=self._device)
         first = 0
         for plane in self._planes:
@@ -108,9 +146,7 @@ class CudaCopier:
             _tensor(image).copy_(lane.bounce[index])
 
     def close(self) -> None:
-        if self._registered:
-            torch.cuda.cudart().cudaHostUnregister(self._registered)
-            self._registered = 0
+        self._pool.release()
 
 
 def _tensor(image: memoryview) -> Any:
@@ -118,14 +154,3 @@ def _tensor(image: memoryview) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.frombuffer(image, dtype=torch.uint8)
-
-
-def _register(address: int, size_bytes: int) -> bool:
-    """Pin foreign memory for the device. False where the driver does not take a read-only mapping."""
-    if not address:
-        return False
-    flags = _REGISTER_PORTABLE | _REGISTER_READ_ONLY
-    error = int(torch.cuda.cudart().cudaHostRegister(address, size_bytes, flags))
-    if error:
-        _log.info("The pool cannot be registered with the GPU (CUDA error %d): pages are bounced.", error)
-    return not error

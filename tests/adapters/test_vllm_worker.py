@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from orbitkv.adapters.client_errors import LimitExceeded, ManagerUnavailable, OrbitError, SaveGivenUp
-from orbitkv.adapters.device import BlockCopy, HostCopier, copier_for
+from orbitkv.adapters.device import BlockCopy, HostCopier, copiers_for
 from orbitkv.adapters.errors import AdapterError
 from orbitkv.adapters.saves import SaveResult, WantedPage
 from orbitkv.adapters.vllm.counts import Counts
@@ -60,11 +60,12 @@ def copies(rows: Sequence[np.ndarray]) -> dict[int, GroupCopies]:
 class View:
     """Two pages of two blocks each, in the pool."""
 
-    pool: bytes = bytes(range(100, 100 + 4 * BLOCK_BYTES))
+    pool: Any = None
+    content: bytes = bytes(range(100, 100 + 4 * BLOCK_BYTES))
 
     def page(self, position: int) -> memoryview:
         size = 2 * BLOCK_BYTES
-        return memoryview(self.pool)[position * size : (position + 1) * size]
+        return memoryview(self.content)[position * size : (position + 1) * size]
 
 
 @attrs.define
@@ -196,12 +197,12 @@ class TestSaving:
 def test_a_device_without_a_copier_is_refused_by_name():
     plane = SimpleNamespace(device=SimpleNamespace(type="npu"))
     with pytest.raises(AdapterError, match="npu"):
-        copier_for([plane])
+        copiers_for([[plane]])
 
 
 def test_block_copies_carry_bytes_both_ways():
     rows, image = memory(), bytearray(BLOCK_BYTES)
-    copier = copier_for([Plane(row) for row in rows])
+    (copier,) = copiers_for([[Plane(row) for row in rows]])
     copier.store([BlockCopy(2, memoryview(image))], copier.fence())
     assert bytes(image) == b"".join(row[2].tobytes() for row in rows)
     copier.load([BlockCopy(0, memoryview(bytes(image)))])

@@ -107,6 +107,7 @@ class Restorer:
         for number, copies in self._groups.items():
             pages = [page for page in order.pages if page.group == number]
             if pages and copies.layers:
+                copies.copier.source(view.pool)
                 blocks = list(self._images(view, copies, pages))
                 copies.copier.load(blocks)
                 copied_bytes += len(blocks) * copies.block_bytes

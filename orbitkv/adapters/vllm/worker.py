@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from orbitkv.adapters.client import CacheManagerClient
-from orbitkv.adapters.device import Copier, HostCopier, copier_for
+from orbitkv.adapters.device import copiers_for
 from orbitkv.adapters.vllm.counts import Counts
 from orbitkv.adapters.vllm.lane import Lane
 from orbitkv.adapters.vllm.layout import GroupPlanes
@@ -29,7 +29,14 @@ class WorkerSide:
         self._client = client
         self._link = link
         self.counts = counts
-        self._groups = {planes.group.number: _copies(planes) for planes in layout}
+        copiers = copiers_for([planes.planes for planes in layout])
+        self._groups = {
+            planes.group.number: GroupCopies(copier, planes.block_bytes, len(planes.planes))
+            for planes, copier in zip(layout, copiers, strict=True)
+        }
+        if client.pool is not None:
+            for copier in copiers:
+                copier.source(client.pool)
         self._loads = Lane("loads")
         self._saves = Lane("saves")
         self._restorer = Restorer(client, link, self._groups, counts, self._loads)
@@ -72,8 +79,3 @@ class WorkerSide:
         self._link.close()
         for copies in self._groups.values():
             copies.copier.close()
-
-
-def _copies(planes: GroupPlanes) -> GroupCopies:
-    copier: Copier = copier_for(planes.planes) if planes.planes else HostCopier([])
-    return GroupCopies(copier, planes.block_bytes, len(planes.planes))
