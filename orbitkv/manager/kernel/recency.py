@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SCAN = 1024
 _FIRST = 4
-"""Entries that `trim` looks at one by one: mostly as few are stale, and a block costs as much as ten."""
+"""Entries looked at one by one before a whole block: mostly as few are stale, and a block costs as ten."""
 
 
 class TouchQueue:
@@ -58,11 +58,10 @@ class TouchQueue:
 
     def trim(self, table: "BufferTable") -> None:
         """Drop stale entries at the old end."""
-        for head in range(self._head, min(self._head + _FIRST, self._tail)):
-            buffer = self._buffers[head]
-            if table.last[buffer] == self._seqs[head] and table.queue[buffer] == self.number:
-                self._head = head
-                return
+        head = self._first_live(table)
+        if head is not None:
+            self._head = head
+            return
         while self._head < self._tail:
             end = min(self._head + _SCAN, self._tail)
             live = self._live(self._head, end, table)
@@ -85,8 +84,19 @@ class TouchQueue:
         return np.concatenate(blocks) if blocks else EMPTY
 
     def oldest_seq(self, table: "BufferTable") -> int | None:
+        head = self._first_live(table)
+        if head is not None:
+            return int(self._seqs[head])
         for block in self.scan(table):
             return int(table.last[block[0]])
+        return None
+
+    def _first_live(self, table: "BufferTable") -> int | None:
+        """Place of the oldest live entry, if it is one of the first few."""
+        for place in range(self._head, min(self._head + _FIRST, self._tail)):
+            buffer = self._buffers[place]
+            if table.last[buffer] == self._seqs[place] and table.queue[buffer] == self.number:
+                return place
         return None
 
     def _live(self, start: int, end: int, table: "BufferTable") -> Ints:
