@@ -27,7 +27,9 @@ named AS (
     SELECT stretch, page, fact, seq, what, has, until_fact FROM tiers
     UNION ALL SELECT stretch, page, queued_fact, queued_seq, 'is read', 'is being read', over_fact
     FROM read_lives WHERE queued_fact IS NOT NULL
+    -- Before the last pages, which a trailing part needs, some may have no number.
     UNION ALL SELECT stretch, page, fact, seq, 'is hinted', NULL, NULL FROM hint_admitted_pages
+    WHERE page <> 4294967295
     UNION ALL SELECT stretch, page, fact, seq, 'is waited for', NULL, NULL FROM query_waiting_pages
     WHERE page IS NOT NULL
     UNION ALL SELECT stretch, page, fact, seq, 'is claimed', NULL, NULL FROM pages_claimed
