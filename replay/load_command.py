@@ -10,6 +10,7 @@ import click
 from replay.command_line import Told, errors_in_words, print_remarks, progress_bar
 from replay.log import Log
 from replay.warehouse import Loaded, load_logs
+from replay.warehouse.sealed import SealedFolder
 
 DATABASE = "orbitkv-log.duckdb"
 
@@ -24,17 +25,24 @@ DATABASE = "orbitkv-log.duckdb"
     type=click.Path(path_type=Path, dir_okay=False),
     help="The DuckDB file, made if it is not there.",
 )
+@click.option(
+    "--sealed",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where `replay seal` wrote to; LOG-sealed beside each log if it is not named.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def load_command(logs: tuple[Path, ...], database: Path, as_json: bool) -> None:
+def load_command(logs: tuple[Path, ...], database: Path, sealed: Path | None, as_json: bool) -> None:
     """Load logs into a DuckDB file: every fact a row, and views such as `requests` and `pages`.
 
     Run it again to load what is new; what is there stays, also of segments that the log has dropped. Several
-    managers' logs stand side by side. If it is interrupted, the next run goes on.
+    managers' logs stand side by side. If it is interrupted, the next run goes on. Sealed segments are taken
+    in place of the log's own bytes where they belong to them.
 
     Exit codes: 0 all is loaded, 1 some of it is damaged (see the table `troubles`), 2 it cannot be done.
     """
     with errors_in_words():
-        found = load_logs(logs, database, _silent if as_json else _bar)
+        folder = SealedFolder(sealed) if sealed else None
+        found = load_logs(logs, database, _silent if as_json else _bar, sealed=folder)
     if as_json:
         click.echo(json.dumps(_document(found, database)))
     else:

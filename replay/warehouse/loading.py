@@ -13,7 +13,7 @@ import attrs
 
 from replay.log import Log, LogSegment, Trouble
 from replay.warehouse.book import Book, SegmentRow, stem
-from replay.warehouse.database import opened
+from replay.warehouse.database import DUCKDB_THREADS, opened
 from replay.warehouse.derived import derive
 from replay.warehouse.facts import Facts
 from replay.warehouse.records import bare_records
@@ -67,13 +67,20 @@ class Loaded:
 
 
 def load_logs(
-    paths: Sequence[Path], database: Path, progress: Callable[[Log], AbstractContextManager[Progress | None]]
+    paths: Sequence[Path],
+    database: Path,
+    progress: Callable[[Log], AbstractContextManager[Progress | None]],
+    *,
+    sealed: SealedFolder | None = None,
 ) -> list[Loaded]:
-    """Load what is new in these logs into `database`, side by side. Raises LogError as `load_log` does."""
+    """Load what is new in these logs into `database`, side by side. Raises LogError as `load_log` does.
+
+    `sealed`: where sealed segments are looked for; else beside each log.
+    """
     logs = [Log.open(path) for path in paths]
     found = []
     with opened(database) as connection:
-        loader = Loader(connection)
+        loader = Loader(connection, sealed)
         for log in logs:
             with progress(log) as told:
                 new_records = loader.load(log, told)
@@ -108,7 +115,7 @@ class Loader:
         sealed = self._sealed or SealedFolder(default_folder(log.path))
         seen: list[str] = []
         done_bytes = 0
-        with _without_collector():
+        with _without_collector(), self._one_thread():
             for segment in log.segments_but(self._book.known):
                 if not seen:
                     self._name = self._book.name(segment.header.log_id, path)
@@ -207,6 +214,13 @@ class Loader:
             return []
         what = "what was loaded from it is no longer there: it was cut or replaced; load it into a new file"
         return [Trouble(segment.path, loaded_offset, row.incarnation, row.next_seq, what)]
+
+    @contextmanager
+    def _one_thread(self) -> Iterator[None]:
+        """One inserts numpy columns; a second would wait for it, not idly. An error ends the connection."""
+        self._connection.execute("SET threads = 1")
+        yield
+        self._connection.execute(f"SET threads = {DUCKDB_THREADS}")
 
     def _settle(self) -> None:
         self._facts.settle()
