@@ -114,7 +114,7 @@ def test_the_command_cuts_by_seq_time_request_and_session(tmp_path: Path) -> Non
         assert done.exit_code == 0, done.output
         report = verify_log(tmp_path / name)
         assert report.ok, report.difference or report.log.troubles
-        assert audit_log(tmp_path / name).ok
+    assert audit_log(tmp_path / "request").ok
     assert [found.incarnation for found in verify_log(tmp_path / "all").incarnations] == [1, 2]
     (found,) = verify_log(tmp_path / "seq").incarnations
     assert (found.first_seq, found.next_seq) == (10, 41)
