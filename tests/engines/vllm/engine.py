@@ -4,9 +4,10 @@ It reads the engine's insides and changes nothing but the bytes of its KV tensor
 them after a test forgot the prefix cache and scribbled can only have come from outside.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -73,6 +74,10 @@ def engine_arguments(model: Path, transfer: dict[str, Any] | None, **changed: An
     return arguments | changed
 
 
+def runs_in_process() -> bool:
+    return os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+
+
 def _forget_connectors() -> None:
     """An engine that did not start leaves its worker's connector in a global, and the next would get it."""
     from vllm.distributed.kv_transfer.kv_transfer_state import ensure_kv_transfer_shutdown
@@ -81,20 +86,29 @@ def _forget_connectors() -> None:
 
 
 class Engine:
+    _in_this_process: ClassVar[list["Engine"]] = []
+    """One at a time: vLLM keeps the worker's connector in a global, and a second engine would be given the
+    first one's, which copies to and from the first one's tensors."""
+
     def __init__(self, model: Path, transfer: dict[str, Any] | None = None, **changed: Any) -> None:
         from vllm import LLM
 
+        assert not (runs_in_process() and self._in_this_process), "another engine lives in this process"
         try:
             self.llm = LLM(**engine_arguments(model, transfer, **changed))
         except BaseException:
             _forget_connectors()
             raise
+        if runs_in_process():
+            self._in_this_process.append(self)
         self._named = 0
         self._outputs: dict[str, Any] = {}
 
     def close(self) -> None:
-        """The worker's connector lives in a global of vLLM until this."""
+        """Idempotent."""
         self.llm.llm_engine.engine_core.shutdown()
+        if self in self._in_this_process:
+            self._in_this_process.remove(self)
 
     # --- serving ----------------------------------------------------------------------------------------
 

@@ -1,14 +1,12 @@
 """Hints of a real engine: sent at enqueue, never polled, exact, and harmless when they cannot be sent."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from orbitkv.adapters.switches import QUEUE_WARMUP
-from tests.engines.vllm.cache import Cache, new_place
-from tests.engines.vllm.conftest import EngineMaker
-from tests.engines.vllm.engine import Engine, assert_same, prompt, transfer_config
+from tests.engines.vllm.cache import Cache
+from tests.engines.vllm.engine import Engine, assert_same, prompt
 from tests.engines.vllm.seams import watched_client
 from tests.engines.vllm.settings import BLOCK_TOKENS
 from tests.engines.waiting import until
@@ -108,29 +106,3 @@ def test_a_hint_ends_with_its_requests_place_in_the_queue(engine: Engine, cache:
     unused = "warmup_unused_bytes_total"
     assert family(after, unused) - family(before, unused) == prepared
     assert after["warmup_pending_bytes"] == before["warmup_pending_bytes"]
-
-
-def test_a_manager_that_is_gone_at_enqueue_hurts_nobody(
-    tmp_path: Path, tiny_model: Path, make_engine: EngineMaker
-) -> None:
-    place = new_place(tmp_path)
-    with place.manager() as manager:
-        engine = make_engine(tiny_model, transfer_config(place.socket))
-        (cold,) = engine.complete([prompt(40, TOKENS)])
-        Cache(place, manager).settle()
-        engine.forget()
-        manager.kill()
-        with watched_client("warm_prefix") as calls:
-            name = engine.submit(prompt(40, TOKENS))
-        assert len(calls.made) <= 1
-        engine.step_until(lambda: engine.ended(name))
-    assert_same([engine.completion(name)], [cold])
-
-
-def test_without_the_switch_nothing_is_hinted(
-    cache: Cache, tiny_model: Path, make_engine: EngineMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(QUEUE_WARMUP, "0")
-    with watched_client("warm_prefix") as calls:
-        make_engine(tiny_model, transfer_config(cache.socket)).complete([prompt(50, TOKENS)])
-    assert not calls.made
