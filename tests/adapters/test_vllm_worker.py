@@ -76,6 +76,16 @@ class Client:
     syncs: list[tuple[Any, ...]] = attrs.Factory(list)
     slots: dict[int, bytearray] = attrs.Factory(dict)
     ended: list[str] = attrs.Factory(list)
+    credits: list[int] = attrs.Factory(list)
+    """Free slots at each look; plenty when there is none left here."""
+    offers: list[list[bytes]] = attrs.Factory(list)
+
+    @property
+    def staging_credits(self) -> dict[int, int]:
+        return {0: self.credits.pop(0) if self.credits else 100}
+
+    def tend(self) -> bool:
+        return True
 
     def begin_restore(self, lease: bytes) -> Any:
         if self.trouble is not None:
@@ -88,7 +98,9 @@ class Client:
     def begin_save(self, group: int, keys: Sequence[bytes]) -> Any:
         if self.trouble is not None:
             raise self.trouble
-        self.slots = {n: bytearray(2 * BLOCK_BYTES + 10) for n in self.wanted}
+        self.offers.append(list(keys))
+        wanted = [n for n in self.wanted if n < len(keys)]
+        self.slots = {n: bytearray(2 * BLOCK_BYTES + 10) for n in wanted}
         return SimpleNamespace(
             wanted=[WantedPage(n, memoryview(slot)) for n, slot in self.slots.items()], uncredited_pages=0
         )
@@ -168,6 +180,12 @@ class TestSaving:
         assert bytes(client.slots[1]) == image + bytes(10)
         assert saves == {7: 1} and client.ended == ["committed"]
         assert counts == {"saved_pages": 1, "save_bytes": 2 * BLOCK_BYTES, "known_pages": 1}
+
+    def test_staging_space_is_waited_for_and_used_as_it_comes(self):
+        client = Client(credits=[0, 0, 1, 0, 5])
+        saves, counts = self.run(client)
+        assert client.offers == [[b"k0"], [b"k1"]] and saves == {7: 1}
+        assert counts["saved_pages"] == 2 and client.credits == []
 
     def test_what_nobody_wants_is_given_back_at_once(self):
         client = Client(wanted=())

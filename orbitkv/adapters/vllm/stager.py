@@ -1,14 +1,18 @@
 """One rank's saves: blocks that a step has filled, through the staging window to the manager.
 
-In a lane of its own. What the manager does not want, or has no room for, is not saved and counted;
-nobody waits. The blocks stay the connector's until this rank has said that it no longer needs them.
+In a lane of its own, which waits a while for staging space; a forward pass never does. What the manager
+does not want, or has no room for, is not saved and counted. The blocks stay the connector's until this rank
+has said that it no longer needs them.
 """
 
 import logging
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
+
+import attrs
 
 from orbitkv.adapters.client_errors import OrbitError
 from orbitkv.adapters.device import BlockCopy, Fence
@@ -19,12 +23,19 @@ from orbitkv.adapters.vllm.link import ManagerLink
 from orbitkv.adapters.vllm.orders import RankReport, SaveOrder
 from orbitkv.adapters.vllm.restorer import GroupCopies
 
+CREDIT_WAIT_SECONDS: Final = 2.0
+"""How long staging space is waited for before pages are dropped. Their blocks are held, nobody else waits."""
+CREDIT_LOOK_SECONDS: Final = 0.001
+
 _log = logging.getLogger(__name__)
 
 
 class SavingClient(Protocol):
     """What of the client is needed here."""
 
+    @property
+    def staging_credits(self) -> dict[int, int]: ...
+    def tend(self) -> bool: ...
     def begin_save(self, group: int, keys: Sequence[bytes]) -> SavePlan: ...
     def commit_save(self, plan: SavePlan) -> SaveResult: ...
     def abort_save(self, plan: SavePlan) -> None: ...
@@ -64,18 +75,36 @@ class Stager:
     # --- in the lane ----------------------------------------------------------------------------------
 
     def _save(self, order: SaveOrder, copies: GroupCopies, after: Fence) -> None:
+        told = _Told()
         try:
             if self._link.up:
-                self._stage(order, copies, after)
-            else:
-                self._counts.add(unsaved_pages=len(order.keys))
+                self._stage(order, copies, after, told)
         except OrbitError as error:
-            self._counts.add(unsaved_pages=len(order.keys))
-            _log.debug("OrbitKV: %d pages were not saved. %s", len(order.keys), error)
+            _log.debug("OrbitKV: pages of a save of %d were not saved. %s", len(order.keys), error)
         finally:
+            self._counts.add(unsaved_pages=len(order.keys) - told.pages)
             self._ended(order)
 
-    def _stage(self, order: SaveOrder, copies: GroupCopies, after: Fence) -> None:
+    def _stage(self, order: SaveOrder, copies: GroupCopies, after: Fence, told: "_Told") -> None:
+        """As many pages at a time as the staging window has room for."""
+        first = 0
+        while first < len(order.keys):
+            end = first + (self._await_credit(order.group) or len(order.keys))
+            part = attrs.evolve(order, keys=order.keys[first:end], blocks=order.blocks[first:end])
+            self._stage_part(part, copies, after)
+            told.pages += len(part.keys)
+            first = end
+
+    def _await_credit(self, group: int) -> int:
+        """Free slots; 0 when there are none for too long, or nobody to wait for."""
+        deadline = time.monotonic() + CREDIT_WAIT_SECONDS
+        while not (credits := self._client.staging_credits.get(group, 0)):
+            if not self._client.tend() or time.monotonic() > deadline:
+                return 0
+            time.sleep(CREDIT_LOOK_SECONDS)
+        return credits
+
+    def _stage_part(self, order: SaveOrder, copies: GroupCopies, after: Fence) -> None:
         plan = self._link.ask(lambda: self._client.begin_save(order.group, order.keys))
         if not plan.wanted:
             self._client.abort_save(plan)
@@ -100,6 +129,12 @@ class Stager:
     def _ended(self, order: SaveOrder) -> None:
         with self._lock:
             self._report.save_ended(order.number)
+
+
+@attrs.define
+class _Told:
+    pages: int = 0
+    """Pages of an order whose fate has been counted."""
 
 
 def _images(order: SaveOrder, copies: GroupCopies, position: int, slot: memoryview) -> list[BlockCopy]:
