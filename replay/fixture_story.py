@@ -15,8 +15,8 @@ import attrs
 from orbitkv.events.facts import Event
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import Answer, Refused, State, check, new_state, step
-from replay.fixture_numbered import command_of
 from replay.fixture_names import Names, operation_name
+from replay.fixture_numbered import command_of
 from replay.fixture_wishes import Wish, wish_from, wish_line
 from replay.lines import struct_text
 
