@@ -1,5 +1,6 @@
 """Whatever changes the bytes of a page changes the namespace; what does not, does not."""
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -168,6 +169,31 @@ def test_a_rotary_embedding_that_depends_on_the_longest_context_counts_it(folder
 
 def test_what_is_no_folder_has_no_fingerprint(tmp_path):
     assert fingerprint("org/model") == "unknown" == fingerprint(str(tmp_path))
+
+
+def test_a_model_of_one_file_has_a_fingerprint_of_its_own(tmp_path):
+    files = [tmp_path / name for name in ("a.gguf", "b.gguf")]
+    for number, file in enumerate(files):
+        file.write_bytes(bytes([number]) * 100_000)
+    assert len({fingerprint(str(file)) for file in files} | {"unknown"}) == 3
+
+
+def test_a_model_named_as_on_the_hub_is_told_by_what_lies_in_its_cache(folder, monkeypatch):
+    """Its name is that of whatever was newest when it was loaded."""
+    snapshots = []
+    for number, commit in enumerate(("aaaa", "bbbb")):
+        snapshot = folder / "models--org--name" / "snapshots" / commit
+        snapshot.mkdir(parents=True)
+        (snapshot / "model.safetensors").write_bytes(bytes([number]) * 100_000)
+        snapshots.append(snapshot)
+    hub = SimpleNamespace(try_to_load_from_cache=lambda *a, **k: str(snapshots[0] / "config.json"))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    config = vllm_config(Path("org/name"))
+    before = digest(config)
+    hub.try_to_load_from_cache = lambda *a, **k: str(snapshots[1] / "config.json")
+    assert digest(config) != before
+    hub.try_to_load_from_cache = lambda *a, **k: None
+    assert digest(config) == digest(vllm_config(Path("org/name")))
 
 
 def test_a_snapshot_of_a_hub_is_told_by_name_and_commit(tmp_path):

@@ -26,9 +26,10 @@ def namespace_of(
         vllm_config.parallel_config,
     )
     first = groups[0]
+    place = _place(vllm_config)
     return Namespace(
-        model=weights.model_name(str(model.model)),
-        revision=weights.revision(str(model.model), getattr(model, "revision", None)),
+        model=weights.model_name(place),
+        revision=weights.revision(place, getattr(model, "revision", None)),
         weights_fingerprint=_weights(vllm_config, options),
         dtype=str(model.dtype),
         kv_dtype="; ".join(group.spec for group in groups),
@@ -60,7 +61,14 @@ def _weights(vllm_config: Any, options: Options) -> str:
     load_format = str(getattr(vllm_config.load_config, "load_format", "auto"))
     if "dummy" in load_format:
         return f"dummy weights of seed {vllm_config.model_config.seed}"
-    return weights.fingerprint(str(vllm_config.model_config.model))
+    return weights.fingerprint(_place(vllm_config))
+
+
+def _place(vllm_config: Any) -> str:
+    model, load = vllm_config.model_config, vllm_config.load_config
+    return weights.local_place(
+        str(model.model), getattr(model, "revision", None), getattr(load, "download_dir", None)
+    )
 
 
 def _extras(vllm_config: Any, groups: Sequence[KvGroup]) -> dict[str, str]:

@@ -6,8 +6,9 @@ weights that were trained apart, which differ everywhere; they are no proof agai
 """
 
 import hashlib
+import importlib
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from orbitkv.adapters.namespace import UNKNOWN
 
@@ -18,12 +19,25 @@ SAMPLE_BYTES: Final = 64 << 10
 _SNAPSHOTS = "snapshots"
 
 
+def local_place(model: str, revision: str | None, cache: str | None) -> str:
+    """Where the files of a model lie that was named as on the hub; the name itself where that is not known.
+
+    `cache`: the folder of the hub's cache, if it is not the usual one.
+    """
+    if Path(model).exists():
+        return model
+    try:
+        hub: Any = importlib.import_module("huggingface_hub")
+        found = hub.try_to_load_from_cache(model, "config.json", cache_dir=cache, revision=revision)
+    except (ImportError, ValueError):
+        return model
+    return str(Path(found).parent) if isinstance(found, str) else model
+
+
 def fingerprint(model: str) -> str:
-    """Of the weights in the folder `model`, or UNKNOWN when it is no folder with weights in it."""
+    """Of the weights in the folder or file `model`, or UNKNOWN when there are none."""
     folder = Path(model)
-    if not folder.is_dir():
-        return UNKNOWN
-    weights = _matching(folder, WEIGHT_FILES)
+    weights = [folder] if folder.is_file() else _matching(folder, WEIGHT_FILES)
     if not weights:
         return UNKNOWN
     digest = hashlib.sha256()
@@ -38,10 +52,9 @@ def fingerprint(model: str) -> str:
 
 def model_name(model: str) -> str:
     """A name for people. Where a folder stands is no part of it: its files are told by the fingerprint."""
-    folder = Path(model)
-    if not folder.is_dir():
+    if not Path(model).exists():
         return model
-    parts = folder.resolve().parts
+    parts = Path(model).absolute().parts
     if len(parts) >= 3 and parts[-2] == _SNAPSHOTS:
         return parts[-3].removeprefix("models--").replace("--", "/")
     return parts[-1]

@@ -51,6 +51,9 @@ class WorkerSide:
     # --- one step, in the order of vLLM's hooks --------------------------------------------------------
 
     def begin_step(self, orders: StepOrders) -> None:
+        if self._orders:  # a step that ended early: an order that is lost would hold its blocks for ever
+            self.start_loads()
+            self.start_saves()
         self._orders = orders
 
     def start_loads(self) -> None:
