@@ -190,9 +190,12 @@ class Engine:
 
     def pages(self) -> dict[bytes, bytes]:
         """Every page that a prefix lookup finds on the device: the engine's key -> its bytes, all layers."""
-        tensors = self.kv_tensors
+        import torch
+
+        # As bytes: numpy does not know every number format that KV may have.
+        planes = [tensor.view(torch.uint8) for tensor in self.kv_tensors]
         return {
-            bytes(block.block_hash): b"".join(tensor[block.block_id].numpy().tobytes() for tensor in tensors)
+            bytes(block.block_hash): b"".join(plane[block.block_id].numpy().tobytes() for plane in planes)
             for block in self.block_pool.blocks
             if block.block_hash is not None
         }

@@ -14,6 +14,12 @@ PROMPT_PAGES = 512 // 32
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module", autouse=True)
+def hints() -> bool:
+    """The bench sets the switch itself."""
+    return False
+
+
 def served(output: Path, model: Path, *arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "benches.single_node", "--model", str(model), "--output", str(output)]
     command += ["--lengths", "512", "--gpu-tokens", "2048", "--host-gib", "0.0625", "--working-set", "2"]
