@@ -12,7 +12,7 @@ from typing import TypeAlias
 import click
 
 from replay.audit_command import audit_command
-from replay.command_line import Told, errors_in_words, print_remarks, progress_bar
+from replay.command_line import Commands, Told, Unreadable, errors_in_words, print_remarks, progress_bar
 from replay.export_command import export_command
 from replay.findings import Incarnation, Report
 from replay.fixture_command import fixture_command
@@ -33,7 +33,7 @@ _log_argument = click.argument("log", type=click.Path(path_type=Path))
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Ask an operation log what happened. Reading never changes a log.
 
@@ -78,7 +78,7 @@ def timeline(log: Path, request: str | None, full: bool) -> None:
         opened, told = open_lines(log, request)
         count = print_timeline(told, request, full=full)
         if request is not None and not count:
-            raise click.ClickException(
+            raise Unreadable(
                 f"{log} has no record of a request {request!r}; list all with `timeline LOG`"
             )
         print_remarks(opened)

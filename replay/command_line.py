@@ -1,13 +1,17 @@
-"""What the commands of `python -m replay` share: errors in words, a bar for long logs, remarks on stderr.
+"""What the commands of `replay` share: errors in words, a bar for long logs, remarks on stderr.
 
 Prints and exits; must not read a log itself.
 """
 
+import io
+import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 from rich.console import Console
@@ -19,6 +23,8 @@ from replay.log import Log
 PROGRESS_FROM_BYTES = 16 << 20
 """Logs from this size show a bar: at some 10 MB a second anything smaller is done before it helps."""
 
+_NAME_SHOWN_MAX = 300
+
 Told: TypeAlias = Callable[[int], None]
 """Is told how many of the log's bytes on disk have been dealt with."""
 
@@ -28,6 +34,9 @@ class Unreadable(click.ClickException):
 
     exit_code = 2
 
+    def __init__(self, message: str) -> None:
+        super().__init__(shown(message))
+
 
 class Interrupted(click.ClickException):
     """The user had enough. The code is a shell's for SIGINT."""
@@ -35,15 +44,72 @@ class Interrupted(click.ClickException):
     exit_code = 130
 
 
+class Commands(click.Group):
+    """All commands of `replay`: none of them ends in a traceback because of what it was given."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if sys.stderr is None:
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
+        _take_any_text(sys.stdout, sys.stderr)
+        with errors_in_words(), _ended_like_ctrl_c():
+            return super().invoke(ctx)
+
+
 @contextmanager
 def errors_in_words() -> Iterator[None]:
-    """A LogError becomes its message and exit code 2; Ctrl-C a word and 130."""
+    """A LogError and a failing file become a message and exit code 2; Ctrl-C a word and 130."""
     try:
         yield
     except LogError as error:
         raise Unreadable(str(error)) from None
+    except UnicodeEncodeError as error:
+        raise Unreadable(f"a name is no text in UTF-8, rename it: {error.object[:_NAME_SHOWN_MAX]}") from None
+    except BrokenPipeError:
+        raise  # Who reads has had enough; click ends without a word.
+    except OSError as error:
+        forget_stdout()
+        where = f"{error.filename} cannot be used" if error.filename else "the answer cannot be written"
+        raise Unreadable(f"{where}: {error.strerror or error}; free room, or name another place") from None
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the log is as it was") from None
+
+
+@contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """Who is told to end takes its unfinished files along, as with Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    taken = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for each in taken:
+        signal.signal(each, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for each in taken:
+            signal.signal(each, signal.SIG_DFL)
+
+
+def forget_stdout() -> None:
+    """What is still buffered must not fail once more when the process ends."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, AttributeError, io.UnsupportedOperation):
+        pass
+
+
+def shown(text: str) -> str:
+    """Text with names from outside, for a terminal: what is not printable is written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)
+
+
+def _take_any_text(*streams: Any) -> None:
+    """Names of files may be no text; they are then written with escapes."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager
@@ -65,6 +131,6 @@ def progress_bar(name: str, path: Path, *, passes: int = 1) -> Iterator[Told | N
 def print_remarks(log: Log) -> None:
     """Notes and damage, on stderr."""
     for note in log.notes:
-        click.echo(f"note: {note}", err=True)
+        click.echo(shown(f"note: {note}"), err=True)
     for trouble in log.troubles:
-        click.echo(f"damage: {trouble}", err=True)
+        click.echo(shown(f"damage: {trouble}"), err=True)

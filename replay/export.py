@@ -65,7 +65,8 @@ def export_log(
         export = Export(log, target, pseudonymised=secret is not None)
         _copy(export, content, files, done_bytes, progress)
         if not export.segments:
-            raise LogError(f"nothing of {path} can be exported: {log.troubles[0]}")
+            why = log.troubles[0] if log.troubles else "no segment has a snapshot that can be read"
+            raise LogError(f"nothing of {path} can be exported: {why}")
         files.finish()
         return export
 

@@ -8,6 +8,7 @@ should merely know (from which seq it speaks, a torn last frame) as notes.
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from stat import S_ISREG
 from typing import TypeAlias
 
 import attrs
@@ -172,7 +173,7 @@ class Log:
     def segments_but(self, known: Known) -> Iterator[LogSegment | KnownSegment]:
         """The same; those that are known already are passed over."""
         before: LogSegment | KnownSegment | None = None
-        last_file = self._files[-1]
+        last_file, is_empty = self._files[-1], True
         for file in self._files:
             segment = self._known(file, known) or self._segment(file)
             if segment is None:
@@ -185,14 +186,22 @@ class Log:
                     segment.last_at_ns = before.last_at_ns
             elif file is self._files[0]:
                 self._note_beginning(segment.header)
+            is_empty = False
             yield segment
             if isinstance(segment, LogSegment):
                 self._judge(segment, is_last=file is last_file)
             before = segment
+        if is_empty and not self.troubles:
+            raise NotALog(
+                f"all segments of {self.path} went away while it was being read, or are links to nothing;"
+                " if a manager writes there, run this again"
+            )
 
     def _known(self, file: Path, known: Known) -> KnownSegment | None:
         """None if it must be read, for whatever reason; reading it then tells that."""
         try:
+            if not file.is_file():
+                return None
             with file.open("rb") as opened:
                 header = decode_header(expand(opened.read(_HEAD_BYTES)).data)
             found = known(header)
@@ -269,7 +278,8 @@ def _files_of(directory: Path) -> tuple[list[Path], list[str]]:
         if name is not None:
             found[name.incarnation, name.number] = entry
         elif ".damaged" in entry.name:
-            notes.append(f"{entry.name} was set aside by a manager that could not read it")
+            name_text = entry.name.encode(errors="backslashreplace").decode()
+            notes.append(f"{name_text} was set aside by a manager that could not read it")
     if not found:
         raise NotALog(f"{directory} holds no log segment; name the log's directory (setting log_path)")
     return [found[place] for place in sorted(found)], notes
@@ -279,7 +289,10 @@ def _read(file: Path) -> tuple[Path, bytes] | None:
     """The segment's bytes and where they were found; it may have been compressed or dropped meanwhile."""
     for path in (file, file.with_name(f"{file.name}.zst")):
         try:
-            if path.stat().st_size > SEGMENT_BYTES_MAX:
+            found = path.stat()
+            if not S_ISREG(found.st_mode):
+                raise NotALog(f"{path} has a segment's name and is no file; move it away from the log")
+            if found.st_size > SEGMENT_BYTES_MAX:
                 raise NotALog(f"{path} is larger than any log segment; move it away from the log")
             return path, path.read_bytes()
         except FileNotFoundError:

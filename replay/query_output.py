@@ -9,7 +9,6 @@ import datetime
 import io
 import json
 import math
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any, BinaryIO, TextIO
 from uuid import UUID
 
 from orbitkv.events.frame import LogError
+from replay.command_line import forget_stdout
 from replay.output_file import output_file
 from replay.query import Answer, Column
 
@@ -34,21 +34,13 @@ def answer_file(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        _forget_stdout()
+        forget_stdout()
     except OSError as error:
-        _forget_stdout()
+        forget_stdout()
         raise LogError(
             f"the answer cannot be written to standard output: {error.strerror}; free room, or write it to a"
             " file with -o"
         ) from error
-
-
-def _forget_stdout() -> None:
-    """What is still buffered must not fail once more when the process ends."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, io.UnsupportedOperation):
-        pass
 
 
 @contextmanager

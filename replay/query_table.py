@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from replay.command_line import shown
 from replay.query import Answer, Column
 from replay.query_output import plain_text
 
@@ -78,12 +79,7 @@ def _print_blocks(console: Console, columns: Sequence[Column], cells: list[list[
 
 
 def _cell(value: Any) -> str:
-    text = plain_text(value)
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text.expandtabs()
-    )
+    return shown(plain_text(value).expandtabs())
 
 
 def is_number(column: Column) -> bool:

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +16,8 @@ from replay.warehouse import book
 DUCKDB_MEMORY = "640MiB"
 """Its tables beyond that go to a temporary folder; the whole process then stays below 1 GiB."""
 DUCKDB_THREADS = 2
+INTERRUPTED = "Query interrupted"
+"""What DuckDB makes of Ctrl-C, as a RuntimeError."""
 
 
 class WarehouseError(LogError):
@@ -34,9 +36,11 @@ def opened(database: Path | None) -> Iterator[Any]:
     DuckDB's own errors become WarehouseErrors. A file that nothing was loaded into is not left behind.
     """
     is_new = database is not None and not database.exists()
-    is_used = False
+    is_used = True
     try:
         with _connected(database) as connection:
+            # Another process may have made it meanwhile.
+            is_new = is_new and not _tables(connection)
             try:
                 _prepare(connection, database)
                 yield connection
@@ -79,8 +83,14 @@ def _connected(database: Path | None, *, read_only: bool = False) -> Iterator[An
         try:
             with connected as connection:
                 yield connection
+        except duckdb.InterruptException:
+            raise KeyboardInterrupt from None
         except duckdb.Error as error:
             raise WarehouseError(_gave_up(error, database)) from error
+        except RuntimeError as error:
+            if str(error) == INTERRUPTED:
+                raise KeyboardInterrupt from None
+            raise
 
 
 def _gave_up(error: Exception, database: Path | None) -> str:
@@ -89,6 +99,8 @@ def _gave_up(error: Exception, database: Path | None) -> str:
             f"there is no room left where {database} stands, or in the folder for temporary files (TMPDIR);"
             " free some and run the same command again: it goes on where it stopped"
         )
+    if "cannot encode str as UTF-8" in str(error):
+        return f"the path of the log is no text in UTF-8, and DuckDB takes no other; rename it ({error})"
     return f"DuckDB gave up: {error}; if it lacks room, set TMPDIR to a folder that has more"
 
 
@@ -121,6 +133,8 @@ def _tables(connection: Any) -> set[str]:
 def _is_used(connection: Any) -> bool:
     """Whether something was loaded; also where the database can no longer say so."""
     duckdb = _duckdb()
+    with suppress(duckdb.Error):
+        connection.execute("ROLLBACK")
     try:
         return bool(connection.execute("SELECT count(*) FROM segments").fetchone()[0])
     except duckdb.CatalogException:

@@ -130,7 +130,10 @@ class SealedFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else seals into the folder meanwhile; what a killed one left half done is removed."""
+        """Nobody else seals into the folder meanwhile; what a killed one left half done is removed.
+
+        A folder that nothing is sealed into is not left behind.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -141,7 +144,11 @@ class SealedFolder:
                     f"another process seals into {self.path}; wait for it, or name another folder (--out)"
                 ) from None
             shutil.rmtree(self.path / _PARTIAL, ignore_errors=True)
-            yield
+            try:
+                yield
+            finally:
+                if not any(self.path.iterdir()):
+                    self.path.rmdir()
         finally:
             os.close(descriptor)
 
@@ -211,5 +218,5 @@ def quoted(path: Path) -> str:
 
 def default_folder(log: Path) -> Path:
     """Beside the log: a manager's own directory is nobody else's to write to."""
-    log = log.resolve()
+    log = Path(os.path.realpath(log))
     return log.with_name(f"{log.name}-sealed")

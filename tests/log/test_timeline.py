@@ -89,7 +89,7 @@ def test_full_adds_every_field(tmp_path: Path, told: list[list[Record]]) -> None
 def test_an_unknown_request_is_an_error_in_words(tmp_path: Path, told: list[list[Record]]) -> None:
     write_log(tmp_path, told[:1])
     answer = run("--request", "nobody's", str(tmp_path))
-    assert answer.exit_code == 1
+    assert answer.exit_code == 2
     assert 'has no record of a request "nobody\'s"' in answer.stderr
 
 
