@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from replay.command_line import errors_in_words, print_remarks, progress_bar
-from replay.export import Export, export_log, passes
-from replay.export_secret import drawn_secret, secret_of
+from replay.export.copying import Export, export_log, passes
+from replay.export.secret import drawn_secret, secret_of
 
 
 @click.command("export")

@@ -9,7 +9,7 @@ import msgspec
 from orbitkv.events import commands, facts
 from orbitkv.events.record import Record
 from orbitkv.events.scan import expand
-from replay.export_records import PLAIN_FIELDS
+from replay.export.records import PLAIN_FIELDS
 from replay.log import Log
 from tests.log.simulated import write_log
 

@@ -10,7 +10,7 @@ from orbitkv.events.frame import SegmentName
 from orbitkv.io.log_housekeeping import compress_finished
 from orbitkv.io.segment_writer import FileCalls
 from replay.auditor import audit_log
-from replay.export import export_log
+from replay.export.copying import export_log
 from replay.fold import fold_log
 from replay.log import Log
 from replay.verify import verify_log

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from replay.__main__ import main
-from replay.export_secret import SECRET_FILE_BYTES_MAX, secret_of
+from replay.export.secret import SECRET_FILE_BYTES_MAX, secret_of
 from replay.fold import fold_log
 from replay.log import Log
 from tests.log.exporting import SAMPLE, write_planted

@@ -13,10 +13,10 @@ from orbitkv.events.commands import Command
 from orbitkv.events.facts import Event
 from orbitkv.manager.kernel import state as kernel_state
 from orbitkv.manager.kernel.pages import PageTable, Space
-from replay.export import export_log
-from replay.export_names import Pseudonyms
-from replay.export_records import RecordRewriter
-from replay.export_spaces import Spaces
+from replay.export.copying import export_log
+from replay.export.names import Pseudonyms
+from replay.export.records import RecordRewriter
+from replay.export.spaces import Spaces
 from tests.log.exporting import (
     SAMPLE,
     SECRET,

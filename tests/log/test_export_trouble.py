@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from orbitkv.events.frame import LogError
-from replay.export import export_log
+from replay.export.copying import export_log
 from replay.fold import fold_log
 from replay.log import Log
 from replay.verify import verify_log

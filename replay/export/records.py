@@ -11,8 +11,8 @@ import msgspec
 
 from orbitkv.events.facts import SpaceOpened
 from orbitkv.events.record import Record
-from replay.export_names import Pseudonyms
-from replay.export_spaces import Spaces
+from replay.export.names import Pseudonyms
+from replay.export.spaces import Spaces
 
 Rewrite: TypeAlias = Callable[[Any], Any]
 

@@ -18,7 +18,7 @@ from orbitkv.events.record import Record
 from orbitkv.manager.kernel import State
 from orbitkv.manager.kernel.registration import space_digest
 from orbitkv.manager.kernel.state import Instance, Rank
-from replay.export_names import Pseudonyms
+from replay.export.names import Pseudonyms
 
 
 class Spaces:

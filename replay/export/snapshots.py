@@ -8,8 +8,8 @@ from collections import OrderedDict
 from typing import TypeVar
 
 from orbitkv.manager.kernel import State, snapshot
-from replay.export_names import Pseudonyms
-from replay.export_spaces import Spaces
+from replay.export.names import Pseudonyms
+from replay.export.spaces import Spaces
 
 _Value = TypeVar("_Value")
 

@@ -13,9 +13,9 @@ from orbitkv.events.codec import encode_records
 from orbitkv.events.frame import RECORDS_BYTES_MAX, LogError, SegmentHeader, SegmentName
 from orbitkv.events.record import Record
 from orbitkv.events.scan import Stop
-from replay.export_content import Progress, Pseudonymised, Unchanged
-from replay.export_files import ExportedFiles, ExportedSegment
-from replay.export_names import Pseudonyms
+from replay.export.content import Progress, Pseudonymised, Unchanged
+from replay.export.files import ExportedFiles, ExportedSegment
+from replay.export.names import Pseudonyms
 from replay.log import Log, Trouble
 
 

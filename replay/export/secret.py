@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 from orbitkv.events.frame import LogError
-from replay.export_names import SECRET_BYTES_MIN
+from replay.export.names import SECRET_BYTES_MIN
 
 SECRET_BYTES = 32
 SECRET_FILE_BYTES_MAX = 4096

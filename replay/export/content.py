@@ -6,10 +6,10 @@ from typing import TypeAlias
 from orbitkv.events.frame import SegmentHeader
 from orbitkv.events.record import Record
 from orbitkv.manager import kernel
-from replay.export_names import Pseudonyms
-from replay.export_records import RecordRewriter
-from replay.export_snapshots import rewritten_snapshot
-from replay.export_spaces import Spaces
+from replay.export.names import Pseudonyms
+from replay.export.records import RecordRewriter
+from replay.export.snapshots import rewritten_snapshot
+from replay.export.spaces import Spaces
 from replay.log import Log
 
 Progress: TypeAlias = Callable[[int], None]

@@ -1,0 +1,1 @@
+"""A log copied so that it can be given away: with pseudonyms for its keys and names, if wished."""
