@@ -11,13 +11,13 @@ import click
 
 from replay.command_line import errors_in_words, print_remarks
 from replay.output_file import check_output
-from replay.query import Answer, ask, checked, lock, write_parquet
-from replay.query_docs import described, listed
-from replay.query_output import answer_file, text_of, write_csv, write_json
-from replay.query_questions import listed_questions, question_named
-from replay.query_source import opened
-from replay.query_table import ROWS_SHOWN_MAX, write_table
-from replay.query_trouble import QueryError
+from replay.query.asking import Answer, ask, checked, lock, write_parquet
+from replay.query.docs import described, listed
+from replay.query.output import answer_file, text_of, write_csv, write_json
+from replay.query.questions import listed_questions, question_named
+from replay.query.source import opened
+from replay.query.table import ROWS_SHOWN_MAX, write_table
+from replay.query.trouble import QueryError
 
 FORMATS = {".txt": "table", ".csv": "csv", ".json": "json", ".parquet": "parquet"}
 QUERY_BYTES_MAX = 1 << 20

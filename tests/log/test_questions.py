@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 from replay.__main__ import main
-from replay.query import Answer, ask, lock
-from replay.query_questions import questions
-from replay.query_table import write_table
+from replay.query.asking import Answer, ask, lock
+from replay.query.questions import questions
+from replay.query.table import write_table
 from replay.warehouse import load_log
 from tests.log.question_facts import Life, Page, lives_of
 

@@ -13,8 +13,8 @@ from orbitkv.events import facts
 from orbitkv.events.record import Record
 from replay.__main__ import main
 from replay.log import Log
-from replay.query import ask
-from replay.query_table import write_table
+from replay.query.asking import ask
+from replay.query.table import write_table
 from replay.warehouse import load_log
 from tests.log.sql_asking import run
 

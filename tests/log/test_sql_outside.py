@@ -12,8 +12,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from replay.query import ask
-from replay.query_trouble import QueryError
+from replay.query.asking import ask
+from replay.query.trouble import QueryError
 from tests.log.sql_asking import run
 
 

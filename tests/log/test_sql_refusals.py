@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from crc32c import crc32c
 
 from replay.__main__ import main
-from replay.query import lock
+from replay.query.asking import lock
 from replay.sql_command import QUERY_BYTES_MAX
 from replay.warehouse import load_log
 from tests.log.sql_asking import run

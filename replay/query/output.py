@@ -20,7 +20,7 @@ from uuid import UUID
 from orbitkv.events.frame import LogError
 from replay.command_line import forget_stdout
 from replay.output_file import output_file
-from replay.query import Answer, Column
+from replay.query.asking import Answer, Column
 
 
 @contextmanager

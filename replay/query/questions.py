@@ -7,8 +7,8 @@ from importlib.resources import files
 
 import attrs
 
-from replay.query import Answer, Column
-from replay.query_trouble import QueryError
+from replay.query.asking import Answer, Column
+from replay.query.trouble import QueryError
 
 _QUESTION = re.compile(
     r"^## (?P<name>[a-z-]+)\n\n(?P<asks>.+?)\n\n```sql\n(?P<sql>.+?)\n```\n(?P<reading>.*?)(?=^## |\Z)",

@@ -17,8 +17,8 @@ from typing import Any
 import attrs
 
 from orbitkv.events import facts
-from replay.query import Answer, Column, Row
-from replay.query_trouble import QueryError, table_names
+from replay.query.asking import Answer, Column, Row
+from replay.query.trouble import QueryError, table_names
 
 _PLACE = {
     "stretch": "run of records without a gap; `stretches` tells of which log and incarnation",

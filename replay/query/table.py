@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from replay.command_line import shown
-from replay.query import Answer, Column
-from replay.query_output import plain_text
+from replay.query.asking import Answer, Column
+from replay.query.output import plain_text
 
 ROWS_SHOWN_MAX = 100
 UNBOUNDED_WIDTH = 10_000

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from replay.query_trouble import QueryError, in_words
+from replay.query.trouble import QueryError, in_words
 
 ROWS_AT_ONCE = 2048
 _QUESTIONS = ("SELECT", "EXPLAIN", "MULTI")
