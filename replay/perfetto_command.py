@@ -7,7 +7,7 @@ import click
 
 from replay.command_line import errors_in_words, print_remarks, progress_bar
 from replay.output_file import output_file
-from replay.perfetto import write_trace
+from replay.perfetto.writing import write_trace
 
 
 @click.command("perfetto")

@@ -16,9 +16,9 @@ from orbitkv.events.facts import Event
 from orbitkv.events.outcomes import Origin, QueryEnd
 from orbitkv.events.record import Record
 from orbitkv.manager import kernel
-from replay import perfetto_requests
 from replay.output_file import OutputError, output_file
-from replay.perfetto import write_trace
+from replay.perfetto import requests as perfetto_requests
+from replay.perfetto.writing import write_trace
 from replay.perfetto_command import perfetto_command
 from tests.log import samples
 from tests.log.simulated import simulated_records, write_log

@@ -15,10 +15,10 @@ from orbitkv.manager import kernel
 from orbitkv.manager.kernel import State
 from replay.fold import Progress, words
 from replay.log import Log, LogSegment
-from replay.perfetto_counters import Counters
-from replay.perfetto_devices import ManagerTracks, StoreTracks
-from replay.perfetto_requests import RequestTracks
-from replay.perfetto_trace import TraceWriter
+from replay.perfetto.counters import Counters
+from replay.perfetto.devices import ManagerTracks, StoreTracks
+from replay.perfetto.requests import RequestTracks
+from replay.perfetto.trace import TraceWriter
 from replay.timeline import wall_time
 
 _GROUPS = ("budgets", "requests", "SSD", "manager")

@@ -13,7 +13,7 @@ from orbitkv.events.facts import IncarnationStarted, PagesEvicted, PagesInserted
 from orbitkv.events.outcomes import PageClass, Phase
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import State
-from replay.perfetto_trace import TraceWriter
+from replay.perfetto.trace import TraceWriter
 
 
 class Counters:

@@ -12,7 +12,7 @@ import attrs
 from orbitkv.events import facts
 from orbitkv.events.facts import Event
 from orbitkv.events.outcomes import Share
-from replay.perfetto_trace import TraceWriter, Track
+from replay.perfetto.trace import TraceWriter, Track
 from replay.phrases import size_text
 from replay.sentences import column_count, sentence
 

@@ -11,7 +11,7 @@ import numpy as np
 from orbitkv.events import facts
 from orbitkv.events.facts import Event
 from orbitkv.events.outcomes import ReadOutcome, WriteOutcome
-from replay.perfetto_trace import TraceWriter, Track
+from replay.perfetto.trace import TraceWriter, Track
 from replay.phrases import name_of
 from replay.sentences import sentence
 
