@@ -19,7 +19,7 @@ from orbitkv.manager.kernel import KERNEL_REVISION, new_state, snapshot
 from replay.fixture_log import Piece, write_pieces
 from replay.fixture_story import Telling, tell
 from replay.fixture_wishes import Fields, ScriptError, Wish, only_of
-from replay.lines import struct_text
+from replay.wording.lines import struct_text
 
 Condition: TypeAlias = Callable[[Telling], bool]
 Told: TypeAlias = Callable[[int, int], None]

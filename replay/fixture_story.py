@@ -18,7 +18,7 @@ from orbitkv.manager.kernel import Answer, Refused, State, check, new_state, ste
 from replay.fixture_names import Names, operation_name
 from replay.fixture_numbered import command_of
 from replay.fixture_wishes import Wish, wish_from, wish_line
-from replay.lines import struct_text
+from replay.wording.lines import struct_text
 
 HIDDEN = frozenset(
     {"config", "groups", "namespace_digest", "host", "kernel_revision", "body", "staging_bytes"}

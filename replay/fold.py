@@ -13,9 +13,9 @@ from orbitkv.events.record import Record
 from orbitkv.manager import kernel
 from orbitkv.manager.kernel import State
 from replay.findings import Difference, Incarnation, Report
-from replay.lines import struct_text
 from replay.log import Log, LogFrame, LogSegment
 from replay.totals import totals_of
+from replay.wording.lines import struct_text
 
 Progress: TypeAlias = Callable[[int], None]
 """Is told how many of the log's bytes on disk have been dealt with."""

@@ -26,7 +26,7 @@ from orbitkv.events.outcomes import (
     WriteDrop,
 )
 from orbitkv.events.record import Record
-from replay.lines import record_line
+from replay.wording.lines import record_line
 
 TAIL_RECORDS = 20
 

@@ -14,9 +14,9 @@ from orbitkv.events.facts import Event, GpuSynced, LeaseEnded, LeaseReleased, Sh
 from orbitkv.events.frame import SegmentHeader
 from orbitkv.events.record import Record
 from replay.log import Log
-from replay.phrases import name_of, phrase
-from replay.sentences import sentence
 from replay.trail import RequestTrail
+from replay.wording.phrases import name_of, phrase
+from replay.wording.sentences import sentence
 
 
 @attrs.frozen(slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.text import Text
 
-from replay.lines import struct_text
 from replay.timeline import Line
+from replay.wording.lines import struct_text
 
 _MS_PER_SECOND = 1000
 _CAUSE_WIDTH = 15

@@ -15,8 +15,8 @@ from orbitkv.manager import kernel
 from orbitkv.manager.kernel import KERNEL_REVISION, Refused, State
 from replay.findings import Report
 from replay.fold import Disagreement, Folder, Progress, facts_text, walk, words
-from replay.lines import struct_text
 from replay.log import Log, LogFrame
+from replay.wording.lines import struct_text
 
 
 class Verifier(Folder):

@@ -12,8 +12,8 @@ from orbitkv.events import facts
 from orbitkv.events.facts import Event
 from orbitkv.events.outcomes import ReadOutcome, WriteOutcome
 from replay.perfetto.trace import TraceWriter, Track
-from replay.phrases import name_of
-from replay.sentences import sentence
+from replay.wording.phrases import name_of
+from replay.wording.sentences import sentence
 
 
 class Lanes:

@@ -13,8 +13,8 @@ from orbitkv.events import facts
 from orbitkv.events.facts import Event
 from orbitkv.events.outcomes import Share
 from replay.perfetto.trace import TraceWriter, Track
-from replay.phrases import size_text
-from replay.sentences import column_count, sentence
+from replay.wording.phrases import size_text
+from replay.wording.sentences import column_count, sentence
 
 REQUESTS_REMEMBERED_MAX = 20_000
 """Names whose tracks are kept for what comes later; an older request gets new ones."""

@@ -7,9 +7,9 @@ import attrs
 
 from orbitkv.events.record import Record
 from replay.log import Log
-from replay.phrases import phrase
-from replay.sentences import sentence
 from replay.timeline import wall_time
+from replay.wording.phrases import phrase
+from replay.wording.sentences import sentence
 
 FACTS_SHOWN_MAX = 25
 TEXT_SHOWN_MAX = 400

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from replay.phrases import size_text
+from replay.wording.phrases import size_text
 
 _BYTE_UNITS = (("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40))
 

@@ -15,7 +15,7 @@ from orbitkv.events.commands import Command
 from orbitkv.events.config import SECOND_NS, KernelConfig
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import Answer, Refused, check, digest, new_state, step
-from replay.lines import struct_text
+from replay.wording.lines import struct_text
 from tests.models.columns import numbers
 from tests.models.observer import HANDLERS, Observer
 

@@ -13,7 +13,7 @@ from orbitkv.events.facts import Event
 from orbitkv.events.outcomes import ReadOutcome
 from orbitkv.io import wire
 from replay.__main__ import main
-from replay.sentences import _SENTENCES
+from replay.wording.sentences import _SENTENCES
 from tests.log.simulated import write_log
 from tests.shell.test_hints import cancel, hint, on_ssd
 from tests.shell.world import Client, World, play

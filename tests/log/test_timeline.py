@@ -12,9 +12,9 @@ from orbitkv.events.outcomes import Origin, QueryEnd
 from orbitkv.events.record import Record
 from replay.__main__ import main
 from replay.log import Log
-from replay.phrases import phrase, size_text
 from replay.timeline import lines
 from replay.trail import RequestTrail
+from replay.wording.phrases import phrase, size_text
 from tests.log import samples
 from tests.log.simulated import simulated_records, write_log
 

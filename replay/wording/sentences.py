@@ -1,7 +1,7 @@
 """Facts as sentences for a timeline: what happened, to whom, how much, in the fewest words.
 
-The facts of a request's life have a sentence each; the others fall back to `replay.phrases`, which tells
-any fact by its fields.
+The facts of a request's life have a sentence each; the others fall back to `replay.wording.phrases`, which
+tells any fact by its fields.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,8 @@ import numpy as np
 
 from orbitkv.events import facts
 from orbitkv.events.outcomes import HintSkip, ReadOutcome
-from replay.lines import word_of
-from replay.phrases import phrase, size_text
+from replay.wording.lines import word_of
+from replay.wording.phrases import phrase, size_text
 
 Sentence: TypeAlias = Callable[[Any, int], str]
 """(fact, time of its record) -> words."""

@@ -1,6 +1,6 @@
 """Commands and facts as short phrases: what happened, to whom, how much. For the timeline.
 
-`replay.lines` gives every field; here the ones that a reader asks for first, in units that he reads.
+`replay.wording.lines` gives every field; here the ones that a reader asks for first, in units that he reads.
 """
 
 import re
