@@ -28,11 +28,11 @@ from orbitkv.events.frame import Chain, SegmentHeader, SegmentName, encode_heade
 from orbitkv.events.outcomes import EvictionReason, Origin, PageClass
 from orbitkv.events.record import Record
 from replay.log import Log
-from replay.tables import TABLES
 from replay.warehouse.database import opened
 from replay.warehouse.loading import Loader
 from replay.warehouse.sealed import SealedFolder
 from replay.warehouse.sealing import seal_log
+from replay.warehouse.tables import TABLES
 
 POOR_FACTS = 1_000_000
 SEGMENT_RECORDS = 150_000

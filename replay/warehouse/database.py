@@ -10,8 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from orbitkv.events.frame import LogError
-from replay import sinks
-from replay.warehouse import book
+from replay.warehouse import book, sinks
 
 DUCKDB_MEMORY = "640MiB"
 """Its tables beyond that go to a temporary folder; the whole process then stays below 1 GiB."""

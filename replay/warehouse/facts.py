@@ -17,9 +17,9 @@ import numpy as np
 
 from orbitkv.events.frame import Frame, SegmentHeader
 from replay.log import LogSegment, Trouble
-from replay.sinks import Array, Misshapen, Places, Sink, worded
-from replay.tables import CAUSES, TABLES, Row, fields_of, kinds
 from replay.warehouse.records import BareRecords
+from replay.warehouse.sinks import Array, Misshapen, Places, Sink, worded
+from replay.warehouse.tables import CAUSES, TABLES, Row, fields_of, kinds
 
 _NO_TAG = -1
 _tag = itemgetter(0)

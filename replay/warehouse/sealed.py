@@ -27,10 +27,10 @@ from xxhash import xxh3_128_hexdigest
 from orbitkv.events.frame import SegmentHeader
 from orbitkv.events.scan import Ending, Stop
 from replay.log import LogSegment
-from replay.sinks import statements
-from replay.tables import TABLES
 from replay.warehouse.book import SegmentRow
 from replay.warehouse.database import WarehouseError
+from replay.warehouse.sinks import statements
+from replay.warehouse.tables import TABLES
 
 SEALED_TABLES = ("records", *(table.name for table in TABLES))
 SCHEMA = xxh3_128_hexdigest("".join(statements()).encode())

@@ -22,9 +22,9 @@ from orbitkv.events.frame import Chain, FrameKind, decode_header, encode_header
 from orbitkv.events.record import Record
 from orbitkv.events.scan import Scan
 from replay.__main__ import main
-from replay.tables import TABLES
 from replay.warehouse import load_log
 from replay.warehouse.derived import TABLES as DERIVED
+from replay.warehouse.tables import TABLES
 from tests.log import samples
 from tests.log.hinting import hinted_records
 from tests.log.simulated import write_log

@@ -19,10 +19,10 @@ from orbitkv.events.frame import FRAME_HEAD_BYTES
 from orbitkv.events.record import Record
 from replay.__main__ import main
 from replay.auditor import audit_log
-from replay.tables import TABLES
 from replay.warehouse import load_log, loading
 from replay.warehouse.facts import Facts
 from replay.warehouse.records import BareRecords
+from replay.warehouse.tables import TABLES
 from tests.disks import small_disk
 from tests.log import samples
 from tests.log.hinting import hinted_records

@@ -15,8 +15,8 @@ from orbitkv.events.facts import Event
 from orbitkv.events.geometry import GroupGeometry, SliceGeometry
 from orbitkv.events.outcomes import ReadOutcome, WriteOutcome
 from orbitkv.events.record import Record
-from replay.tables import TABLES
 from replay.warehouse import load_log
+from replay.warehouse.tables import TABLES
 from tests.log import samples
 
 KINDS: tuple[type[msgspec.Struct], ...] = get_args(Event)

@@ -1,7 +1,7 @@
 """Turns facts, as they stand in the log, into columns and hands those to DuckDB.
 
 There is no Python loop over pages: packed columns are joined as they are and read as numpy columns. Only
-here is it known how a table of `replay.tables` is created and filled.
+here is it known how a table of `replay.warehouse.tables` is created and filled.
 
 Facts come in lots, because decoded ones are large and soon drop out of the processor's cache; of a lot only
 packed bytes are kept. DuckDB gets many lots at once, because a statement costs as much as ten thousand rows.
@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from replay.tables import CAUSES, TABLES, Column, Row, Shape, Table
-from replay.words import Words
+from replay.warehouse.tables import CAUSES, TABLES, Column, Row, Shape, Table
+from replay.warehouse.words import Words
 
 Array: TypeAlias = npt.NDArray[Any]
 Piece: TypeAlias = Any

@@ -1,7 +1,7 @@
 """Takes facts with lists in them apart: one row for each part, range or group, as the tables want them.
 
 Each function is given a fact as it stands in the log, an array that begins with its tag, and gives rows in
-the order of the columns that `replay.tables` declares for it.
+the order of the columns that `replay.warehouse.tables` declares for it.
 """
 
 from collections.abc import Iterator, Sequence

@@ -22,8 +22,8 @@ from orbitkv.events.commands import Command
 from orbitkv.events.config import KernelConfig
 from orbitkv.events.facts import Event
 from orbitkv.events.outcomes import ReadOutcome, SaveDrop, WriteOutcome
-from replay import lists
-from replay.words import Words, snake
+from replay.warehouse import lists
+from replay.warehouse.words import Words, snake
 
 Row: TypeAlias = Sequence[Any]
 """A fact as it stands in the log, its tag first; or a part of one, as `Table.split` gives it."""
