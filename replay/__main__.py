@@ -12,12 +12,13 @@ from typing import TypeAlias
 import click
 
 from replay.audit_command import audit_command
-from replay.command_line import Commands, Told, Unreadable, errors_in_words, print_remarks, progress_bar
+from replay.command_line import Commands, Unreadable, errors_in_words, print_remarks, progress_bar
 from replay.export_command import export_command
 from replay.findings import Incarnation, Report
 from replay.fixture_command import fixture_command
 from replay.fold import fold_log
 from replay.load_command import load_command
+from replay.log import Progress
 from replay.perfetto_command import perfetto_command
 from replay.report_command import report_command
 from replay.seal_command import seal_command
@@ -27,7 +28,7 @@ from replay.timeline import open_lines
 from replay.timeline_text import print_timeline
 from replay.verify import verify_log
 
-_Walk: TypeAlias = Callable[[Path, Told | None], Report]
+_Walk: TypeAlias = Callable[[Path, Progress | None], Report]
 
 _log_argument = click.argument("log", type=click.Path(path_type=Path))
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -78,9 +79,7 @@ def timeline(log: Path, request: str | None, full: bool) -> None:
         opened, told = open_lines(log, request)
         count = print_timeline(told, request, full=full)
         if request is not None and not count:
-            raise Unreadable(
-                f"{log} has no record of a request {request!r}; list all with `timeline LOG`"
-            )
+            raise Unreadable(f"{log} has no record of a request {request!r}; list all with `timeline LOG`")
         print_remarks(opened)
         if opened.troubles:
             sys.exit(1)

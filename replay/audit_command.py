@@ -6,7 +6,6 @@ Stands above `replay.auditor`, which must not know the kernel; here both say wha
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -14,9 +13,9 @@ import click
 
 from replay.audit_text import print_audit
 from replay.auditor import Audit, Verdict, Violation, audit_log, invariants
-from replay.command_line import Told, errors_in_words, print_remarks, progress_bar
+from replay.command_line import errors_in_words, print_remarks, progress_bar
 from replay.fold import fold_log
-from replay.log import Log
+from replay.log import Log, Progress
 
 SNAPSHOTS = "snapshot_digests"
 MEANING = (
@@ -63,14 +62,14 @@ def _chosen(names: tuple[str, ...]) -> list[str]:
     return [name for name in known if name in names] if names else known
 
 
-def _audited(path: Path, names: list[str], told: Told | None) -> Audit:
+def _audited(path: Path, names: list[str], told: Progress | None) -> Audit:
     audit = audit_log(path, told, only=[name for name in names if name != SNAPSHOTS])
     if SNAPSHOTS not in names:
         return audit
     return attrs.evolve(audit, verdicts=[*audit.verdicts, _folded(path, _behind(path, told))])
 
 
-def _behind(path: Path, told: Told | None) -> Callable[[int], None] | None:
+def _behind(path: Path, told: Progress | None) -> Progress | None:
     """Progress of a second pass through the log."""
     if told is None:
         return None
@@ -78,7 +77,7 @@ def _behind(path: Path, told: Told | None) -> Callable[[int], None] | None:
     return lambda done_bytes: told(size_bytes + done_bytes)
 
 
-def _folded(path: Path, told: Told | None) -> Verdict:
+def _folded(path: Path, told: Progress | None) -> Verdict:
     began = time.monotonic()
     report = fold_log(path, told)
     first = []

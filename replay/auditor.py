@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import attrs
 
-from replay.log import Log
-from replay.warehouse import Progress, Warehouse, load_log, sql_text
+from replay.log import Log, Progress
+from replay.warehouse import Warehouse, load_log, sql_text
 
 VIOLATIONS_TOLD_MAX = 100
 """Per invariant, if nothing else is said; all are counted."""

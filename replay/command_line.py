@@ -8,25 +8,23 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
 from orbitkv.events.frame import LogError
-from replay.log import Log
+from replay.log import Log, Progress
 
 PROGRESS_FROM_BYTES = 16 << 20
 """Logs from this size show a bar: at some 10 MB a second anything smaller is done before it helps."""
 
 _NAME_SHOWN_MAX = 300
-
-Told: TypeAlias = Callable[[int], None]
-"""Is told how many of the log's bytes on disk have been dealt with."""
 
 
 class Unreadable(click.ClickException):
@@ -113,7 +111,7 @@ def _take_any_text(*streams: Any) -> None:
 
 
 @contextmanager
-def progress_bar(name: str, path: Path, *, passes: int = 1) -> Iterator[Told | None]:
+def progress_bar(name: str, path: Path, *, passes: int = 1) -> Iterator[Progress | None]:
     """A bar for long logs on a terminal; otherwise nothing, and no clock is read.
 
     `passes`: how often the whole log is gone through.
@@ -123,7 +121,7 @@ def progress_bar(name: str, path: Path, *, passes: int = 1) -> Iterator[Told | N
         yield None
         return
     columns = (TextColumn(name), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(name, total=size_bytes)
         yield lambda done_bytes: bar.update(task, completed=done_bytes)
 

@@ -4,21 +4,16 @@
 random number: two walks over the same bytes find the same.
 """
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 from orbitkv.events.frame import SegmentHeader
 from orbitkv.events.record import Record
 from orbitkv.manager import kernel
 from orbitkv.manager.kernel import State
 from replay.findings import Difference, Incarnation, Report
-from replay.log import Log, LogFrame, LogSegment
+from replay.log import Log, LogFrame, LogSegment, Progress
 from replay.totals import totals_of
 from replay.wording.lines import struct_text
-
-Progress: TypeAlias = Callable[[int], None]
-"""Is told how many of the log's bytes on disk have been dealt with."""
 
 
 class Disagreement(Exception):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from replay.command_line import Told, errors_in_words, print_remarks, progress_bar
-from replay.log import Log
+from replay.command_line import errors_in_words, print_remarks, progress_bar
+from replay.log import Log, Progress
 from replay.warehouse import Loaded, load_logs
 from replay.warehouse.sealed import SealedFolder
 
@@ -50,11 +50,11 @@ def load_command(logs: tuple[Path, ...], database: Path, sealed: Path | None, as
     sys.exit(1 if any(each.log.troubles for each in found) else 0)
 
 
-def _bar(log: Log) -> AbstractContextManager[Told | None]:
+def _bar(log: Log) -> AbstractContextManager[Progress | None]:
     return progress_bar("load", log.path)
 
 
-def _silent(_: Log) -> AbstractContextManager[Told | None]:
+def _silent(_: Log) -> AbstractContextManager[Progress | None]:
     return nullcontext()
 
 

@@ -31,6 +31,9 @@ from orbitkv.events.frame import (
 from orbitkv.events.record import Record
 from orbitkv.events.scan import Ending, Scan, Stop, expand
 
+Progress: TypeAlias = Callable[[int], None]
+"""Is told how many of the log's bytes on disk have been dealt with."""
+
 _HEAD_BYTES = 16 << 10
 """Enough for a header, also of a compressed segment."""
 

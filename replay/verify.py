@@ -14,8 +14,8 @@ from orbitkv.events.record import Record
 from orbitkv.manager import kernel
 from orbitkv.manager.kernel import KERNEL_REVISION, Refused, State
 from replay.findings import Report
-from replay.fold import Disagreement, Folder, Progress, facts_text, walk, words
-from replay.log import Log, LogFrame
+from replay.fold import Disagreement, Folder, facts_text, walk, words
+from replay.log import Log, LogFrame, Progress
 from replay.wording.lines import struct_text
 
 

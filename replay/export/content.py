@@ -1,8 +1,5 @@
 """What an exported log holds: the original's content as it is, or with pseudonyms in it."""
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 from orbitkv.events.frame import SegmentHeader
 from orbitkv.events.record import Record
 from orbitkv.manager import kernel
@@ -10,10 +7,7 @@ from replay.export.names import Pseudonyms
 from replay.export.records import RecordRewriter
 from replay.export.snapshots import rewritten_snapshot
 from replay.export.spaces import Spaces
-from replay.log import Log
-
-Progress: TypeAlias = Callable[[int], None]
-"""Is told how many of the log's bytes on disk have been dealt with, over all passes."""
+from replay.log import Log, Progress
 
 
 class Unchanged:

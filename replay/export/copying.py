@@ -13,10 +13,10 @@ from orbitkv.events.codec import encode_records
 from orbitkv.events.frame import RECORDS_BYTES_MAX, LogError, SegmentHeader, SegmentName
 from orbitkv.events.record import Record
 from orbitkv.events.scan import Stop
-from replay.export.content import Progress, Pseudonymised, Unchanged
+from replay.export.content import Pseudonymised, Unchanged
 from replay.export.files import ExportedFiles, ExportedSegment
 from replay.export.names import Pseudonyms
-from replay.log import Log, Trouble
+from replay.log import Log, Progress, Trouble
 
 
 @attrs.define(slots=True)

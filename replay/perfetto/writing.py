@@ -13,8 +13,8 @@ from orbitkv.events.frame import SegmentHeader
 from orbitkv.events.record import Record
 from orbitkv.manager import kernel
 from orbitkv.manager.kernel import State
-from replay.fold import Progress, words
-from replay.log import Log, LogSegment
+from replay.fold import words
+from replay.log import Log, LogSegment, Progress
 from replay.perfetto.counters import Counters
 from replay.perfetto.devices import ManagerTracks, StoreTracks
 from replay.perfetto.requests import RequestTracks

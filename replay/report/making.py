@@ -1,21 +1,17 @@
 """Makes a report from a log: load, audit, ask, and tell."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 from replay.auditor import Audit, audit_loaded
+from replay.log import Progress
 from replay.report.cited import cited_records
 from replay.report.data import ask
 from replay.report.page import cited_places, content_of, render
 from replay.warehouse import load_log
 
-Told: TypeAlias = Callable[[int], None]
-"""Is told how many bytes of the log have been dealt with; they are gone through twice."""
 
-
-def make_report(log: Path, progress: Told | None = None) -> tuple[Audit, str]:
-    """The audit, and the page. Raises LogError."""
+def make_report(log: Path, progress: Progress | None = None) -> tuple[Audit, str]:
+    """The audit, and the page. Goes through the log twice. Raises LogError."""
     with load_log(log, progress=progress) as warehouse:
         audit = audit_loaded(warehouse)
         data = ask(warehouse)

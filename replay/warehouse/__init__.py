@@ -8,7 +8,6 @@ keeps a bounded part of it in memory; DuckDB puts on disk what exceeds its own s
 from replay.warehouse.database import WarehouseError as WarehouseError
 from replay.warehouse.database import sql_text as sql_text
 from replay.warehouse.loading import Loaded as Loaded
-from replay.warehouse.loading import Progress as Progress
 from replay.warehouse.loading import Warehouse as Warehouse
 from replay.warehouse.loading import load_log as load_log
 from replay.warehouse.loading import load_logs as load_logs

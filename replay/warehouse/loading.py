@@ -7,20 +7,17 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 
-from replay.log import Log, LogSegment, Trouble
+from replay.log import Log, LogSegment, Progress, Trouble
 from replay.warehouse.book import Book, SegmentRow, stem
 from replay.warehouse.database import DUCKDB_THREADS, opened
 from replay.warehouse.derived import derive
 from replay.warehouse.facts import Facts
 from replay.warehouse.records import bare_records
 from replay.warehouse.sealed import SealedFolder, default_folder, quoted
-
-Progress: TypeAlias = Callable[[int], None]
-"""Is told how many of the log's bytes on disk have been dealt with."""
 
 LOT_RECORDS = 1024
 """Decoded records that become columns together. More of them drop out of the processor's cache."""

@@ -30,7 +30,7 @@ Row: TypeAlias = Sequence[Any]
 
 
 class Shape(Enum):
-    """What a field holds, and what becomes of it in SQL."""
+    """What a field holds, and what becomes of it in SQL: the blanks only tell values of one type apart."""
 
     NUMBER = "BIGINT"
     HASH = "UBIGINT"
@@ -182,7 +182,7 @@ def _scalar_shape(given: Any, name: str) -> tuple[Shape, Words | None]:
         return Shape.TEXT, None
     if isinstance(given, type) and issubclass(given, IntEnum):
         return Shape.WORD, Words.of(given)
-    raise TypeError(f"{name} holds {given}, which is no column; declare it in replay/tables.py")
+    raise TypeError(f"{name} holds {given}, which is no column; declare it in replay/warehouse/tables.py")
 
 
 # --- lists --------------------------------------------------------------------------------------------
