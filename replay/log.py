@@ -8,7 +8,6 @@ should merely know (from which seq it speaks, a torn last frame) as notes.
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from stat import S_ISREG
 from typing import TypeAlias
 
 import attrs
@@ -16,7 +15,6 @@ import msgspec
 
 from orbitkv.events.codec import decode_records
 from orbitkv.events.frame import (
-    SEGMENT_BYTES_MAX,
     DamagedHeader,
     Frame,
     FrameKind,
@@ -30,6 +28,7 @@ from orbitkv.events.frame import (
 )
 from orbitkv.events.record import Record
 from orbitkv.events.scan import Ending, Scan, Stop, expand
+from replay.log_files import segment_bytes, segment_files, unreadable
 
 Progress: TypeAlias = Callable[[int], None]
 """Is told how many of the log's bytes on disk have been dealt with."""
@@ -156,11 +155,11 @@ class Log:
         """Raises LogError (NotALog, NewerFormat when it comes to such a segment) with what mends it."""
         try:
             if path.is_dir():
-                return cls(path, *_files_of(path))
+                return cls(path, *segment_files(path))
             if path.is_file():
                 return cls(path, [path], [])
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         what = "is no file" if path.exists() else "does not exist"
         raise NotALog(f"{path} {what}; name the log's directory (setting log_path) or one segment file")
 
@@ -213,7 +212,7 @@ class Log:
             return None
 
     def _segment(self, file: Path) -> LogSegment | None:
-        found = _read(file)
+        found = segment_bytes(file)
         if found is None:
             self.notes.append(f"{file.name} was dropped while the log was being read")
             return None
@@ -270,45 +269,6 @@ class Log:
 
     def _add(self, segment: LogSegment | KnownSegment, offset: int, seq: int, what: str) -> None:
         self.troubles.append(Trouble(segment.path, offset, segment.header.incarnation, seq, what))
-
-
-def _files_of(directory: Path) -> tuple[list[Path], list[str]]:
-    """Segment files in log order, one for each segment; and what else should be known of the directory."""
-    found: dict[tuple[int, int], Path] = {}
-    notes: list[str] = []
-    for entry in sorted(directory.iterdir(), reverse=True):
-        name = parse_segment_name(entry.name)
-        if name is not None:
-            found[name.incarnation, name.number] = entry
-        elif ".damaged" in entry.name:
-            name_text = entry.name.encode(errors="backslashreplace").decode()
-            notes.append(f"{name_text} was set aside by a manager that could not read it")
-    if not found:
-        raise NotALog(f"{directory} holds no log segment; name the log's directory (setting log_path)")
-    return [found[place] for place in sorted(found)], notes
-
-
-def _read(file: Path) -> tuple[Path, bytes] | None:
-    """The segment's bytes and where they were found; it may have been compressed or dropped meanwhile."""
-    for path in (file, file.with_name(f"{file.name}.zst")):
-        try:
-            found = path.stat()
-            if not S_ISREG(found.st_mode):
-                raise NotALog(f"{path} has a segment's name and is no file; move it away from the log")
-            if found.st_size > SEGMENT_BYTES_MAX:
-                raise NotALog(f"{path} is larger than any log segment; move it away from the log")
-            return path, path.read_bytes()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise _unreadable(path, error) from error
-    return None
-
-
-def _unreadable(path: Path, error: OSError) -> LogError:
-    return LogError(
-        f"{path} cannot be read: {error.strerror}; logs belong to the manager's user, run this as that user"
-    )
 
 
 def _decode(frame: Frame) -> list[Record] | str:
