@@ -4,26 +4,10 @@ names AS (
     SELECT stretch, instance, arg_min(name, fact) AS name, max(world_size) AS world_size
     FROM rank_registered GROUP BY ALL
 ),
-owners AS (
-    SELECT stretch, operation, instance FROM query_opened
-    UNION SELECT stretch, operation, instance FROM hint_admitted
-),
-charges AS (
-    SELECT stretch, seq, fact, operation, charge_bytes FROM hint_admitted
-    UNION ALL SELECT stretch, seq, fact, operation, charge_bytes FROM query_granted
-    UNION ALL SELECT stretch, seq, fact, operation, charge_bytes FROM lease_granted
-    UNION ALL SELECT stretch, seq, fact, operation, charge_bytes FROM reservation_shrunk
-    UNION ALL SELECT stretch, seq, fact, operation, charge_bytes FROM reservation_grown
-    UNION ALL SELECT stretch, seq, fact, operation, 0 FROM reservation_ended
-),
-deltas AS (
-    SELECT c.stretch, o.instance, c.fact, c.seq, charge_bytes - coalesce(lag(charge_bytes) OVER (
-        PARTITION BY c.stretch, c.operation ORDER BY c.fact), 0) AS delta
-    FROM charges c JOIN owners o USING (stretch, operation)
-),
 levels AS (
-    SELECT stretch, instance, seq, fact, sum(delta) OVER (PARTITION BY stretch, instance ORDER BY fact) AS level
-    FROM deltas
+    SELECT stretch, instance, seq, fact,
+        sum(change_bytes) OVER (PARTITION BY stretch, instance ORDER BY fact) AS level
+    FROM reservation_changes WHERE instance IS NOT NULL
 ),
 settled AS (SELECT stretch, instance, seq, arg_max(level, fact) AS level FROM levels GROUP BY ALL),
 peaks AS (SELECT stretch, instance, max(level) AS peak, arg_max(seq, level) AS peak_seq FROM settled GROUP BY ALL),

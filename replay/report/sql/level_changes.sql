@@ -7,19 +7,9 @@ operations_begun AS (
     SELECT stretch, operation, 'reserved_hints' AS series FROM hint_admitted
     UNION ALL SELECT stretch, operation, NULL FROM query_granted
 ),
-charges AS (
-    SELECT stretch, seq, fact, operation, charge_bytes FROM hint_admitted
-    UNION ALL SELECT stretch, seq, fact, operation, charge_bytes FROM query_granted
-    UNION ALL SELECT stretch, seq, fact, operation, charge_bytes FROM lease_granted
-    UNION ALL SELECT stretch, seq, fact, operation, charge_bytes FROM reservation_shrunk
-    UNION ALL SELECT stretch, seq, fact, operation, charge_bytes FROM reservation_grown
-    UNION ALL SELECT stretch, seq, fact, operation, 0 FROM reservation_ended
-),
 charged AS (
-    SELECT c.stretch, c.seq, c.fact, o.series,
-        charge_bytes - coalesce(lag(charge_bytes) OVER (
-            PARTITION BY c.stretch, c.operation ORDER BY c.fact), 0) AS delta
-    FROM charges c JOIN operations_begun o USING (stretch, operation)
+    SELECT r.stretch, r.seq, r.fact, o.series, r.change_bytes AS delta
+    FROM reservation_changes r JOIN operations_begun o USING (stretch, operation)
 ),
 submitted AS (
     SELECT s.stretch, s.seq, s.fact, s.read, b.slot_bytes,
