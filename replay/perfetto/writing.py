@@ -23,6 +23,8 @@ from replay.timeline import wall_time
 
 _GROUPS = ("budgets", "requests", "SSD", "manager")
 """What an incarnation's tracks are grouped by: each is a process in the UI."""
+NOTES_MAX = 100
+"""A log whose every fact is wrong is told with so many of them."""
 
 
 @attrs.define(slots=True)
@@ -33,6 +35,12 @@ class Traced:
     incarnations: list[int] = attrs.field(factory=list)
     notes: list[str] = attrs.field(factory=list)
     """What the trace does not show, beside the troubles and notes of the log."""
+
+    def note(self, what: str) -> None:
+        if len(self.notes) < NOTES_MAX:
+            self.notes.append(what)
+        elif len(self.notes) == NOTES_MAX:
+            self.notes.append(f"and more; only the first {NOTES_MAX} such notes are kept")
 
 
 def write_trace(path: Path, file: BinaryIO, progress: Progress | None = None) -> Traced:
@@ -163,4 +171,4 @@ class _Incarnation:
         self._counters.take(state, record, at_ns)
 
     def _note(self, what: str) -> None:
-        self._traced.notes.append(f"incarnation {self._header.incarnation}: {what}")
+        self._traced.note(f"incarnation {self._header.incarnation}: {what}")

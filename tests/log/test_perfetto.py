@@ -18,6 +18,7 @@ from orbitkv.events.record import Record
 from orbitkv.manager import kernel
 from replay.output_file import OutputError, output_file
 from replay.perfetto import requests as perfetto_requests
+from replay.perfetto import writing
 from replay.perfetto.writing import write_trace
 from replay.perfetto_command import perfetto_command
 from tests.log import samples
@@ -297,6 +298,13 @@ def test_columns_that_do_not_fit_each_other(tmp_path: Path) -> None:
     drawn = trace_of(tmp_path, [queued, submitted, odd])
     assert len([each for each in drawn.slices if each.name == "read demand"]) == 2
     assert any("is shown in part" in note for note in drawn.about["notes"])
+
+
+def test_notes_are_bounded(tmp_path: Path) -> None:
+    odd = facts.ReadsLanded(samples.column([1, 2]), samples.column([4096]), samples.column([1]))
+    notes = trace_of(tmp_path, [odd] * (2 * writing.NOTES_MAX)).about["notes"]
+    assert sum("is shown in part" in note for note in notes) in (writing.NOTES_MAX - 1, writing.NOTES_MAX)
+    assert notes[-1] == f"and more; only the first {writing.NOTES_MAX} such notes are kept"
 
 
 def trace_of(tmp_path: Path, events: list[Event]) -> Seen:
