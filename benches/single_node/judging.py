@@ -33,7 +33,7 @@ class Difference:
 @attrs.define
 class Judged:
     arm: Arm
-    phases: Mapping[str, Figures]
+    phases: dict[str, Figures]
     window: Figures | None
     differences: Sequence[Difference]
     compared: int

@@ -26,7 +26,9 @@ PHASE_COLUMNS: Final = (
     ("SSD pages", "ssd_pages", 0),
     ("missed", "miss_pages", 0),
     ("copied MiB", "copied_mib", 1),
+    ("read p50 ms", "read_p50_ms", 1),
     ("copy p50 ms", "copy_p50_ms", 1),
+    ("queue to first use p50 ms", "queue_to_first_use_p50_ms", 1),
 )
 WINDOW_COLUMNS: Final = (
     ("n", "requests", 0),

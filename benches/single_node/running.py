@@ -13,6 +13,7 @@ from benches.single_node.judging import Judged, judge
 from benches.single_node.managing import running_manager
 from benches.single_node.plan import Arm, Order, Places, Result
 from benches.single_node.report import write_samples
+from benches.single_node.workloads import MEASURED
 from orbitkv.adapters.switches import QUEUE_WARMUP, TRACE_TRANSFERS
 from orbitkv.adapters.trace_statistics import quantiles
 
@@ -28,7 +29,7 @@ def run_arm(arm: Arm, folder: Path) -> Judged:
         result, log = _served(arm, folder), None
     judged = judge(arm, result, log)
     found = _joined(arm, folder, result) if arm.trace_transfers else []
-    _add_medians(judged, found)
+    _add_medians(judged, result, found)
     write_samples(folder, result.samples, found)
     if judged.differences:
         _control(judged, folder)
@@ -68,16 +69,30 @@ def _joined(arm: Arm, folder: Path, result: Result) -> list[Life]:
     return lives(stages(paths), [sample.request for sample in result.samples])
 
 
-def _add_medians(judged: Judged, found: list[Life]) -> None:
-    if judged.window is None or not found:
-        return
-    window = dict(judged.window)
-    waits = [life.queue_to_first_use_ms for life in found if life.request.startswith("window-")]
-    known = [round(wait * 1000) for wait in waits if wait is not None]
-    copies = [round(life.copy_ms * 1000) for life in found if life.copied_bytes]
-    window["queue_to_first_use_p50_ms"] = quantiles(known, (0.5,))[0] / 1000 if known else float("nan")
-    window["copy_p50_ms"] = quantiles(copies, (0.5,))[0] / 1000 if copies else float("nan")
-    judged.window = window
+def _add_medians(judged: Judged, result: Result, found: list[Life]) -> None:
+    """What the timelines tell of each phase, and of the window."""
+    by_name = {life.request: life for life in found}
+    for phase, figures in judged.phases.items():
+        lived = [by_name[one.request] for one in result.samples if one.phase == phase and by_name]
+        medians = _medians(lived)
+        judged.phases[phase] = {**figures, **medians}
+        if phase == MEASURED and judged.window is not None:
+            judged.window |= medians
+
+
+def _medians(lived: list[Life]) -> dict[str, float]:
+    """Of those that have the figure; nothing for what none has."""
+    figures: dict[str, list[float | None]] = {
+        "queue_to_first_use_p50_ms": [life.queue_to_first_use_ms for life in lived],
+        "read_p50_ms": [life.read_ms for life in lived],
+        "copy_p50_ms": [life.copy_ms for life in lived if life.copied_bytes],
+    }
+    known = {name: [value for value in values if value is not None] for name, values in figures.items()}
+    return {
+        name: quantiles([round(value * 1000) for value in values], (0.5,))[0] / 1000
+        for name, values in known.items()
+        if values
+    }
 
 
 def _control(judged: Judged, folder: Path) -> None:
