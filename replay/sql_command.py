@@ -92,60 +92,69 @@ def sql_command(
         if sum(map(bool, (query_file, question, questions, tables, describe))) > 1:
             raise click.UsageError("give one of -f, --question, --questions, --tables and --describe")
         if output is None and sys.stdout is None:
-            raise click.UsageError(
-                "standard output is closed; write the answer to a file with -o"
-            )
+            raise click.UsageError("standard output is closed; write the answer to a file with -o")
         shows = questions or tables or bool(describe)
-        form = _form(form, output, shows=shows)
-        if output is not None:
-            check_output(output, force=force)
+        asked = _Asked(_form(form, output, shows=shows), output, rows_max, force)
+        asked.check()
         if questions:
-            _write(listed_questions(), form, output, ALL_ROWS, force=force)
+            _write(listed_questions(), attrs.evolve(asked, rows_max=ALL_ROWS))
             return
         logs, query = _logs_and_query(words, query_file, question, database, shows=shows)
         if not shows:
             checked(query)
         with opened(logs, database) as source:
-            if form == "parquet":
-                _write_parquet(source.connection, query, output, force=force)
+            if asked.form == "parquet":
+                _write_parquet(source.connection, query, asked)
+            elif shows:
+                lock(source.connection)
+                answer = described(source.connection, describe) if describe else listed(source.connection)
+                _write(answer, attrs.evolve(asked, rows_max=ALL_ROWS))
             else:
                 lock(source.connection)
-                if tables:
-                    answer, rows_max = listed(source.connection), ALL_ROWS
-                elif describe:
-                    answer, rows_max = described(source.connection, describe), ALL_ROWS
-                else:
-                    answer = ask(source.connection, query)
-                    if question:
-                        answer = attrs.evolve(answer, title=question_named(question).asks)
-                _write(answer, form, output, rows_max, force=force)
+                title = question_named(question).asks if question else ""
+                _write(attrs.evolve(ask(source.connection, query), title=title), asked)
         for log in source.logs:
             print_remarks(log)
     sys.exit(1 if any(log.troubles for log in source.logs) else 0)
 
 
-def _write_parquet(connection: Any, query: str, output: Path | None, *, force: bool) -> None:
+@attrs.frozen
+class _Asked:
+    """How an answer is wanted."""
+
+    form: str
+    output: Path | None
+    rows_max: int
+    force: bool
+
+    def check(self) -> None:
+        """Before a log is loaded for it. Raises LogError."""
+        if self.output is not None:
+            check_output(self.output, force=self.force)
+
+
+def _write_parquet(connection: Any, query: str, asked: _Asked) -> None:
     """By way of a file that DuckDB may write, in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="orbitkv-sql-") as folder:
         path = Path(folder) / "answer.parquet"
         lock(connection, writes=path)
         write_parquet(connection, query, path)
-        with answer_file(output, force=force) as file, path.open("rb") as written:
+        with answer_file(asked.output, force=asked.force) as file, path.open("rb") as written:
             shutil.copyfileobj(written, file)
 
 
-def _write(answer: Answer, form: str, output: Path | None, rows_max: int, *, force: bool) -> None:
+def _write(answer: Answer, asked: _Asked) -> None:
     note = ""
-    with answer_file(output, force=force) as file, text_of(file) as out:
-        match form:
+    with answer_file(asked.output, force=asked.force) as file, text_of(file) as out:
+        match asked.form:
             case "csv":
                 write_csv(answer, out)
             case "json":
                 write_json(answer, out)
             case _:
-                on_terminal = output is None and sys.stdout.isatty()
+                on_terminal = asked.output is None and sys.stdout.isatty()
                 width = shutil.get_terminal_size().columns if on_terminal else None
-                note = write_table(answer, out, width=width, rows_max=rows_max)
+                note = write_table(answer, out, width=width, rows_max=asked.rows_max)
     if note:
         click.echo(f"note: {note}", err=True)
 
