@@ -9,8 +9,8 @@ from orbitkv.events.ids import NONE_U32
 from orbitkv.events.record import Record
 from replay.auditor import Audit, audit_log
 from tests.log import samples
-from tests.log.lies_judges import judged
-from tests.log.lies_story import Story, hinted_story, with_first
+from tests.log.lies.judges import judged
+from tests.log.lies.story import Story, hinted_story, with_first
 from tests.log.simulated import simulated_records, write_log
 
 QUICK_SEEDS = (3,)

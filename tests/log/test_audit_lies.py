@@ -14,21 +14,21 @@ from orbitkv.events.record import Record
 from replay.auditor import audit_log
 from replay.log import Log
 from replay.verify import verify_log
-from tests.log import (
-    lies_buffers,
-    lies_endings,
-    lies_index,
-    lies_leases,
-    lies_ledgers,
-    lies_operations,
-    lies_reads,
-    lies_saves,
-    lies_sessions,
-    lies_ssd,
+from tests.log.lies import (
+    buffers,
+    endings,
+    index,
+    leases,
+    ledgers,
+    operations,
+    reads,
+    saves,
+    sessions,
+    ssd,
 )
-from tests.log.lies_judges import Judged, judged
-from tests.log.lies_real import real_log
-from tests.log.lies_story import Lie, Story, hinted_story, simulated_stories
+from tests.log.lies.judges import Judged, judged
+from tests.log.lies.real import real_log
+from tests.log.lies.story import Lie, Story, hinted_story, simulated_stories
 
 HINTED_SEEDS = range(6)
 SIMULATED_SEEDS = range(60)
@@ -36,16 +36,16 @@ REAL_LIES_MIN = 100
 """Of the lies that can be told in a real manager's log."""
 
 LIES: dict[Lie, tuple[str, str]] = {
-    **lies_ledgers.LIES,
-    **lies_buffers.LIES,
-    **lies_index.LIES,
-    **lies_reads.LIES,
-    **lies_saves.LIES,
-    **lies_ssd.LIES,
-    **lies_operations.LIES,
-    **lies_endings.LIES,
-    **lies_sessions.LIES,
-    **lies_leases.LIES,
+    **ledgers.LIES,
+    **buffers.LIES,
+    **index.LIES,
+    **reads.LIES,
+    **saves.LIES,
+    **ssd.LIES,
+    **operations.LIES,
+    **endings.LIES,
+    **sessions.LIES,
+    **leases.LIES,
 }
 """By lie: the invariant that it breaks first, and words of what is said then."""
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import replay
-from tests.log.lies_judges import Judged, judged
-from tests.log.lies_sweep import Alteration, alterations, fields, recorded
+from tests.log.lies.judges import Judged, judged
+from tests.log.lies.sweep import Alteration, alterations, fields, recorded
 
 LIMITS = Path(replay.__file__).parent / "LIMITS_OF_AUDIT.md"
 PLACES_MAX = 6

@@ -8,7 +8,7 @@ import pytest
 from orbitkv.events.record import Record
 from tests.kernel.storyteller import Storyteller
 from tests.kernel.test_stories import STORIES
-from tests.log.lies_judges import Judged, judged
+from tests.log.lies.judges import Judged, judged
 
 
 class Listener(Storyteller):

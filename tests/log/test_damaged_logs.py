@@ -8,8 +8,8 @@ import pytest
 from replay.auditor import audit_log
 from replay.log import Log, Trouble
 from replay.verify import verify_log
-from tests.log.lies_bytes import BYTES, Copy, Damage
-from tests.log.lies_order import ORDER
+from tests.log.lies.damage import BYTES, Copy, Damage
+from tests.log.lies.order import ORDER
 from tests.log.simulated import simulated_records, write_log
 
 FLIPS = 300

@@ -5,7 +5,7 @@ import msgspec
 from orbitkv.events import commands, facts
 from orbitkv.events.facts import BuffersAllocated
 from orbitkv.events.outcomes import EvictionReason, PageClass
-from tests.log.lies_story import Lie, Story, column, numbers, wide, with_first, without
+from tests.log.lies.story import Lie, Story, column, numbers, wide, with_first, without
 from tests.log.samples import wide_column
 
 

@@ -17,7 +17,7 @@ from orbitkv.manager.kernel import KERNEL_REVISION
 from replay.auditor import audit_log
 from replay.verify import verify_log
 from tests.log import samples
-from tests.log.lies_story import of_incarnation
+from tests.log.lies.story import of_incarnation
 
 FRAME_RECORDS = 32
 FIRST_INCARNATION = 10_001

@@ -5,7 +5,7 @@ import msgspec
 from orbitkv.events import facts
 from orbitkv.events.outcomes import QueryEnd
 from orbitkv.events.record import Record
-from tests.log.lies_story import Lie, Story
+from tests.log.lies.story import Lie, Story
 
 
 def _ended(story: Story, end: QueryEnd) -> tuple[Record, facts.QueryEnded]:

@@ -23,7 +23,7 @@ from replay.log import Log
 Stories: TypeAlias = Sequence[Sequence[Record]]
 
 HISTORIES = tuple(
-    Path(__file__).parents[1] / "histories" / name
+    Path(__file__).parents[2] / "histories" / name
     for name in ("plain", "real", "shared", "torn", "trouble", "waiting")
 )
 """Recorded logs, which never change. Named, so that a later one does not change which places are drawn."""

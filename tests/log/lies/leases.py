@@ -5,7 +5,7 @@ import msgspec
 from orbitkv.events import facts
 from orbitkv.events.outcomes import LeaseEnd, Share
 from orbitkv.events.record import Record
-from tests.log.lies_story import Lie, Story
+from tests.log.lies.story import Lie, Story
 
 # --- leases ---------------------------------------------------------------------------------------------
 

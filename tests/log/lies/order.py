@@ -5,7 +5,7 @@ import struct
 from crc32c import crc32c
 
 from orbitkv.events.frame import FRAME_HEAD_BYTES, HEADER_BYTES, Frame, FrameKind, SegmentName
-from tests.log.lies_bytes import MIDDLE, Copy, Damage
+from tests.log.lies.damage import MIDDLE, Copy, Damage
 
 _CHECKSUM_BYTES = 4
 

@@ -4,7 +4,7 @@ import msgspec
 
 from orbitkv.events import facts
 from orbitkv.events.outcomes import SessionEnd
-from tests.log.lies_story import Lie, Story
+from tests.log.lies.story import Lie, Story
 
 # --- sessions and instances -----------------------------------------------------------------------------
 

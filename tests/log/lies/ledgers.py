@@ -6,7 +6,7 @@ import msgspec
 
 from orbitkv.events import facts
 from orbitkv.events.outcomes import EvictionReason, Origin, PageClass, QueryEnd, Unused
-from tests.log.lies_story import Find, Lie, Story
+from tests.log.lies.story import Find, Lie, Story
 
 # --- the cohort ledger ------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from orbitkv.events import commands, facts
 from orbitkv.events.outcomes import SaveDrop, WriteDrop
-from tests.log.lies_story import Lie, Story, numbers
+from tests.log.lies.story import Lie, Story, numbers
 
 
 def _by_two_ranks(story: Story) -> tuple[int, facts.SlicesFilled]:
