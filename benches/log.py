@@ -31,7 +31,7 @@ from orbitkv.io.journal import FileJournal
 from orbitkv.io.segment_writer import FileCalls, PendingFrame, SegmentWriter
 from orbitkv.io.segments import LogDirectory
 from orbitkv.manager.kernel import KERNEL_REVISION
-from replay.simulate import Simulation
+from replay.simulate.simulation import Simulation
 
 FACTS_PER_FRAME = (1, 16, 256)
 FRAMES = {1: 20_000, 16: 5_000, 256: 1_000}

@@ -27,8 +27,8 @@ from replay.fixture_log import chains, pieces, write_pieces
 from replay.fixture_shrink import Condition, ConditionError, Told, condition, shrink
 from replay.fixture_story import Script, Telling, story, tell
 from replay.fixture_wishes import ScriptError, Wish
-from replay.simulate import Simulation
-from replay.simulated_log import SimulatedLog
+from replay.simulate.simulated_log import SimulatedLog
+from replay.simulate.simulation import Simulation
 
 
 @attrs.frozen

@@ -18,7 +18,7 @@ from orbitkv.manager.kernel import State, resolve_keys
 from orbitkv.manager.kernel.views import group_layout
 from replay.fixture_names import Names, key_of, operation_of
 from replay.fixture_wishes import KINDS, Fields, ScriptError, Wish
-from replay.world_ssd import u32, u64
+from replay.simulate.world_ssd import u32, u64
 
 _PARTS = tuple[commands.QueryPart, ...]
 

@@ -15,10 +15,10 @@ from rich.progress import Progress
 from orbitkv import __version__
 from orbitkv.events.frame import LogError
 from orbitkv.manager.kernel import KERNEL_REVISION
-from replay.simulate import Simulation
-from replay.simulate_faults import MEANINGS, Faults, UnknownFaultError
-from replay.simulate_outcome import Outcome, fault_table, outcome_table
-from replay.simulated_log import SimulatedLog
+from replay.simulate.faults import MEANINGS, Faults, UnknownFaultError
+from replay.simulate.outcome import Outcome, fault_table, outcome_table
+from replay.simulate.simulated_log import SimulatedLog
+from replay.simulate.simulation import Simulation
 
 _FAULTS_HELP = (
     "`swarm` (each seed switches kinds on and off), `all`, `none`, or kinds with commas between, each with "

@@ -7,8 +7,8 @@ import attrs
 from orbitkv.events.codec import encode_records
 from orbitkv.events.record import Record
 from replay.fixture_shrink import write_records
-from replay.simulate import Simulation
-from replay.simulate_faults import Faults
+from replay.simulate.faults import Faults
+from replay.simulate.simulation import Simulation
 
 SEED = 703
 FRAME_RECORDS = 16

@@ -11,7 +11,7 @@ from benches.replay_parts.logs import BenchLog
 from orbitkv.events import commands
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import new_state, step
-from replay.simulate import Simulation
+from replay.simulate.simulation import Simulation
 
 SEEDS = range(900, 906)
 STEPS = 3_000

@@ -14,7 +14,7 @@ from orbitkv.manager.kernel import reclaim
 from orbitkv.manager.kernel.columns import Ints
 from orbitkv.manager.kernel.state import State
 from orbitkv.manager.kernel.superblocks import coldest_superblock
-from replay.simulate import Simulation
+from replay.simulate.simulation import Simulation
 
 
 def by_the_rule(state: State, up_to: PageClass, slot_bytes: int, spared: Ints | None) -> int | None:

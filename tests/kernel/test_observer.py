@@ -12,7 +12,7 @@ import pytest
 
 from orbitkv.events import facts
 from orbitkv.events.record import Record
-from replay.simulate import Simulation
+from replay.simulate.simulation import Simulation
 from tests.models.observer import Observer
 from tests.models.story import BrokenRuleError
 

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from replay import simulate_command as module
-from replay.simulate import Simulation
+from replay.simulate.faults import MEANINGS
+from replay.simulate.simulation import Simulation
 from replay.simulate_command import simulate_command
-from replay.simulate_faults import MEANINGS
 from replay.verify import verify_log
 
 

@@ -10,9 +10,9 @@ import pytest
 from orbitkv.events import commands
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import State, digest, new_state, step
-from replay.simulate import Simulation
-from replay.simulate_faults import MEANINGS, MOVES, Faults
-from replay.simulate_outcome import Outcome
+from replay.simulate.faults import MEANINGS, MOVES, Faults
+from replay.simulate.outcome import Outcome
+from replay.simulate.simulation import Simulation
 from tests.models.observer import Observer
 
 STEPS = 900
@@ -155,9 +155,9 @@ _WRITE = """
 import sys
 from pathlib import Path
 
-from replay.simulate import Simulation
-from replay.simulate_faults import Faults
-from replay.simulated_log import SimulatedLog
+from replay.simulate.simulation import Simulation
+from replay.simulate.faults import Faults
+from replay.simulate.simulated_log import SimulatedLog
 
 log = SimulatedLog({seed}, Path(sys.argv[1]))
 Simulation({seed}, faults=Faults(), log=log).run({steps})

@@ -1,7 +1,7 @@
 """A small seeded story of hints: logs in which much is prepared, and comes to every end that there is.
 
-The kernel is stepped as a black box, beside the simulator's device (`replay.world`). Two engines ask for
-prefixes of a few fixed prompts, most of them after a hint; an operator empties DRAM now and then, so that
+The kernel is stepped as a black box, beside the simulator's device (`replay.simulate.world`). Two engines ask
+for prefixes of a few fixed prompts, most of them after a hint; an operator empties DRAM now and then, so that
 there is something to prepare; processes and the manager die. Everything is drawn from one seed.
 """
 
@@ -28,7 +28,7 @@ from orbitkv.manager.kernel import (
     step,
 )
 from orbitkv.manager.kernel.views import QueryStatus, find_operation, group_layout, query_view, save_plan
-from replay.world import Faults, World, u32, u64
+from replay.simulate.world import Faults, World, u32, u64
 
 POOL_PAGES = 40
 IMAGE_BYTES = 8192

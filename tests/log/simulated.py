@@ -8,7 +8,7 @@ import attrs
 from orbitkv.events.record import Record
 from orbitkv.manager import kernel
 from orbitkv.manager.kernel import KERNEL_REVISION
-from replay.simulate import Simulation
+from replay.simulate.simulation import Simulation
 from tests.log import samples
 
 

@@ -20,8 +20,8 @@ from replay.fixture_shrink import ConditionError, condition, shrink
 from replay.fixture_story import Script, story, tell
 from replay.fixture_wishes import ScriptError, Wish, wish_from, wish_line, wish_of
 from replay.fold import fold_log
-from replay.simulate import Simulation
-from replay.simulate_faults import Faults
+from replay.simulate.faults import Faults
+from replay.simulate.simulation import Simulation
 from replay.verify import verify_log
 
 HISTORIES = Path(__file__).parent.parent / "histories"

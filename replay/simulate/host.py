@@ -7,7 +7,7 @@ from orbitkv.events.commands import Command
 from orbitkv.events.config import KernelConfig
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import Answer, Refused, State
-from replay.world import World
+from replay.simulate.world import World
 
 
 class Host(Protocol):

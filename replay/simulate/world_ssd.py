@@ -13,7 +13,7 @@ import attrs
 from orbitkv.events import commands
 from orbitkv.events.config import KernelConfig
 from orbitkv.events.ids import ALIGNMENT_BYTES
-from replay.simulate_faults import Faults
+from replay.simulate.faults import Faults
 
 
 @attrs.frozen

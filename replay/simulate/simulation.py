@@ -35,15 +35,15 @@ from orbitkv.manager.kernel import (
     snapshot,
     step,
 )
-from replay.actions import Actions
-from replay.simulate_checks import Glance
-from replay.simulate_config import small_config
-from replay.simulate_faults import MOVES, Faults
-from replay.simulate_outcome import Outcome, Tally
-from replay.simulate_troubles import Troubles
-from replay.simulated_log import SimulatedLog
-from replay.workload import HOST
-from replay.world import World
+from replay.simulate.actions import Actions
+from replay.simulate.checks import Glance
+from replay.simulate.config import small_config
+from replay.simulate.faults import MOVES, Faults
+from replay.simulate.outcome import Outcome, Tally
+from replay.simulate.simulated_log import SimulatedLog
+from replay.simulate.troubles import Troubles
+from replay.simulate.workload import HOST
+from replay.simulate.world import World
 
 SEGMENTS_KEPT = 3
 """Fewest segments of an incarnation that retention leaves."""

@@ -1,7 +1,7 @@
 """What the simulated engines and the operator do next: one command at a time.
 
 Here are sessions and the choice of the next move; `asking`, `restoring` and `saving` hold what engines do in
-the course of their work, `simulate_troubles` what goes wrong in it. How often each move comes is drawn anew
+the course of their work, `troubles` what goes wrong in it. How often each move comes is drawn anew
 for every run: some runs see no hints at all, some little else. Hints are admitted only while nothing else is
 going on, so there are lulls, in which nobody asks and what is open is brought to its end.
 """
@@ -15,11 +15,11 @@ from orbitkv.events.ids import SCHEDULER_RANK
 from orbitkv.events.outcomes import SessionEnd
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import Refused
-from replay.asking import Asking
-from replay.host import Host
-from replay.restoring import Restoring
-from replay.saving import Saving
-from replay.workload import Engine, GroupShape, Prompts
+from replay.simulate.asking import Asking
+from replay.simulate.host import Host
+from replay.simulate.restoring import Restoring
+from replay.simulate.saving import Saving
+from replay.simulate.workload import Engine, GroupShape, Prompts
 
 Move = Callable[[Engine], object]
 

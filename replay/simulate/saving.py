@@ -5,9 +5,9 @@ from orbitkv.events.ids import NONE_U32
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import resolve_keys
 from orbitkv.manager.kernel.views import group_layout, save_plan
-from replay.host import Host
-from replay.workload import Engine, SavePlan, staging_offsets
-from replay.world import u32, u64
+from replay.simulate.host import Host
+from replay.simulate.workload import Engine, SavePlan, staging_offsets
+from replay.simulate.world import u32, u64
 
 
 class Saving:

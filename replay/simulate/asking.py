@@ -7,8 +7,8 @@ query that follows may come from another rank, or ask for other pages than the h
 from orbitkv.events import commands
 from orbitkv.manager.kernel import Refused, resolve_keys
 from orbitkv.manager.kernel.views import QueryStatus, find_operation, group_layout, query_view
-from replay.host import Host
-from replay.workload import Engine, Request
+from replay.simulate.host import Host
+from replay.simulate.workload import Engine, Request
 
 REQUESTS_AT_ONCE = 6
 QUEUED_AT_ONCE = 8

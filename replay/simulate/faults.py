@@ -2,7 +2,7 @@
 
 A run has every kind switched on or off and more or less frequent: by default its seed draws that anew (a
 swarm), because trouble of one kind hides behind trouble of another when all of it comes all the time.
-Nothing here makes trouble; `world`, `simulate_troubles` and `simulate` ask whether it is time for some.
+Nothing here makes trouble; `world`, `troubles` and `simulation` ask whether it is time for some.
 """
 
 from collections.abc import Sequence

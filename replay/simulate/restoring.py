@@ -3,8 +3,8 @@
 from orbitkv.events import commands
 from orbitkv.manager.kernel import Refused
 from orbitkv.manager.kernel.views import page_name, pool_offsets
-from replay.host import Host
-from replay.workload import Engine, Request
+from replay.simulate.host import Host
+from replay.simulate.workload import Engine, Request
 
 
 class Restoring:

@@ -12,7 +12,7 @@ import attrs
 
 from orbitkv.events import facts
 from orbitkv.events.record import Record
-from replay.world_ssd import Identity, SimulatedSsd
+from replay.simulate.world_ssd import Identity, SimulatedSsd
 
 
 @attrs.define

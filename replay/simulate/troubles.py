@@ -1,6 +1,6 @@
 """Trouble that is somebody's move: engines that break off, die, stop or send nonsense, a full disk.
 
-Each kind of `simulate_faults` with a chance per step has one method here or in `simulate`. What fits nothing
+Each kind of `faults` with a chance per step has one method here or in `simulation`. What fits nothing
 at the moment (a cancel with nothing to cancel) is left out and not counted.
 """
 
@@ -14,10 +14,10 @@ from orbitkv.events.ids import NONE_U32
 from orbitkv.events.outcomes import SessionEnd
 from orbitkv.events.record import Record
 from orbitkv.manager.kernel import Refused
-from replay.actions import Actions
-from replay.host import Host
-from replay.workload import Engine
-from replay.world import u32, u64
+from replay.simulate.actions import Actions
+from replay.simulate.host import Host
+from replay.simulate.workload import Engine
+from replay.simulate.world import u32, u64
 
 _STORE_TROUBLES = ("no space left", "the file system is read-only", "input/output error")
 
