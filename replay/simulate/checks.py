@@ -49,7 +49,7 @@ class Glance:
         cohort_bytes = resolved + state.pending_bytes
         assert totals.prepared_bytes == cohort_bytes, "prepared = restored + unused + pending"
         told = totals.dram_pages + totals.ssd_pages + totals.miss_pages
-        assert told == totals.asked_pages, "dram + peer + ssd + miss = asked"
+        assert told == totals.asked_pages, "dram + ssd + miss = asked (there are no peers yet)"
         assert totals.decisions >= self._decisions and totals.reads_ended >= self._ended, "no counter falls"
         assert totals.reads_ended <= totals.reads_submitted, "a read that ended was submitted"
         self._decisions, self._ended = totals.decisions, totals.reads_ended

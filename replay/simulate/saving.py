@@ -7,7 +7,7 @@ from orbitkv.manager.kernel import resolve_keys
 from orbitkv.manager.kernel.views import group_layout, save_plan
 from replay.simulate.host import Host
 from replay.simulate.workload import Engine, SavePlan, staging_offsets
-from replay.simulate.world import u32, u64
+from replay.simulate.world_ssd import u32, u64
 
 
 class Saving:

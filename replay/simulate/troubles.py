@@ -17,7 +17,7 @@ from orbitkv.manager.kernel import Refused
 from replay.simulate.actions import Actions
 from replay.simulate.host import Host
 from replay.simulate.workload import Engine
-from replay.simulate.world import u32, u64
+from replay.simulate.world_ssd import u32, u64
 
 _STORE_TROUBLES = ("no space left", "the file system is read-only", "input/output error")
 

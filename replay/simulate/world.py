@@ -22,11 +22,9 @@ from orbitkv.events.config import KernelConfig
 from orbitkv.events.ids import TRAILER_BYTES
 from orbitkv.events.outcomes import CopyOutcome, ReadOutcome, WriteOutcome
 from orbitkv.events.record import Record
-from replay.simulate.faults import Faults as Faults
+from replay.simulate.faults import Faults
 from replay.simulate.world_places import Place, Places, numbers
-from replay.simulate.world_ssd import Identity, SimulatedSsd
-from replay.simulate.world_ssd import u32 as u32
-from replay.simulate.world_ssd import u64 as u64
+from replay.simulate.world_ssd import Identity, SimulatedSsd, u32
 
 
 class WorldError(AssertionError):

@@ -28,7 +28,9 @@ from orbitkv.manager.kernel import (
     step,
 )
 from orbitkv.manager.kernel.views import QueryStatus, find_operation, group_layout, query_view, save_plan
-from replay.simulate.world import Faults, World, u32, u64
+from replay.simulate.faults import Faults
+from replay.simulate.world import World
+from replay.simulate.world_ssd import u32, u64
 
 POOL_PAGES = 40
 IMAGE_BYTES = 8192

@@ -1,7 +1,6 @@
 """Records and segments for the log's tests, built from the vocabulary without a kernel."""
 
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from orbitkv.events import codec, commands, facts
@@ -10,6 +9,7 @@ from orbitkv.events.frame import Chain, SegmentHeader, SegmentName, encode_heade
 from orbitkv.events.outcomes import SessionEnd
 from orbitkv.events.record import Record
 from orbitkv.events.scan import Scan
+from tests.models.columns import column
 
 LOG_ID = b"sixteen bytes id"
 EMPTY_STATE = b"the empty state"
@@ -19,16 +19,6 @@ CONFIG = KernelConfig(
     query_budget_bytes=768 << 20,
     instance_query_budget_bytes=768 << 20,
 )
-
-
-def column(values: Iterable[int]) -> bytes:
-    numbers = list(values)
-    return struct.pack(f"<{len(numbers)}I", *numbers)
-
-
-def wide_column(values: Iterable[int]) -> bytes:
-    numbers = list(values)
-    return struct.pack(f"<{len(numbers)}Q", *numbers)
 
 
 def record(seq: int, pages: int = 4) -> Record:

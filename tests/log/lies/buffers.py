@@ -5,8 +5,8 @@ import msgspec
 from orbitkv.events import commands, facts
 from orbitkv.events.facts import BuffersAllocated
 from orbitkv.events.outcomes import EvictionReason, PageClass
-from tests.log.lies.story import Lie, Story, column, numbers, wide, with_first, without
-from tests.log.samples import wide_column
+from tests.log.lies.story import Lie, Story, with_first, without
+from tests.models.columns import column, numbers, wide_column, wide_numbers
 
 
 def _held(story: Story) -> tuple[int, bytes]:
@@ -120,7 +120,7 @@ def two_pages_in_one_place(story: Story) -> int:
 
 def on_no_slot(story: Story) -> int:
     record, allocated = story.first(BuffersAllocated)
-    offsets = wide_column([wide(allocated.offsets)[0] + 512]) + allocated.offsets[8:]
+    offsets = wide_column([wide_numbers(allocated.offsets)[0] + 512]) + allocated.offsets[8:]
     return story.alter(record, allocated, offsets=offsets)
 
 

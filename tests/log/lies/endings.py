@@ -3,7 +3,8 @@
 from orbitkv.events import commands, facts
 from orbitkv.events.outcomes import HintEnd, HintSkip, LeaseEnd, QueryEnd
 from orbitkv.events.record import Record
-from tests.log.lies.story import Lie, Story, numbers, without
+from tests.log.lies.story import Lie, Story, without
+from tests.models.columns import numbers
 
 
 def _ended(story: Story, end: QueryEnd) -> tuple[Record, facts.QueryEnded]:

@@ -3,7 +3,8 @@
 from orbitkv.events import commands, facts
 from orbitkv.events.facts import PagesInserted
 from orbitkv.events.outcomes import EvictionReason, Origin, PageClass
-from tests.log.lies.story import Lie, Story, numbers, without
+from tests.log.lies.story import Lie, Story, without
+from tests.models.columns import numbers
 
 
 def _landing(story: Story, page_class: PageClass) -> tuple[int, PagesInserted]:

@@ -3,7 +3,8 @@
 from orbitkv.events import facts
 from orbitkv.events.facts import ReadsQueued, ReadsSubmitted
 from orbitkv.events.outcomes import Origin
-from tests.log.lies.story import Lie, Story, column, numbers, with_first, without
+from tests.log.lies.story import Lie, Story, with_first, without
+from tests.models.columns import column, numbers
 
 
 def _several(story: Story) -> tuple[int, ReadsSubmitted]:

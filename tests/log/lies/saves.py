@@ -2,7 +2,8 @@
 
 from orbitkv.events import commands, facts
 from orbitkv.events.outcomes import SaveDrop, WriteDrop
-from tests.log.lies.story import Lie, Story, numbers
+from tests.log.lies.story import Lie, Story
+from tests.models.columns import numbers
 
 
 def _by_two_ranks(story: Story) -> tuple[int, facts.SlicesFilled]:

@@ -2,7 +2,8 @@
 
 from orbitkv.events import facts
 from orbitkv.events.outcomes import ReadOutcome, SlotEnd
-from tests.log.lies.story import Lie, Story, column, numbers, with_first
+from tests.log.lies.story import Lie, Story, with_first
+from tests.models.columns import column, numbers
 
 
 def _failed(story: Story, outcome: ReadOutcome, answer: type[facts.Event]) -> tuple[int, facts.Event]:

@@ -15,8 +15,8 @@ from orbitkv.events import commands, facts
 from orbitkv.events.facts import Event
 from orbitkv.events.record import Record
 from tests.log.hinting import Hinting
-from tests.log.samples import column
 from tests.log.simulated import simulated_records
+from tests.models.columns import column, numbers
 
 Kind = TypeVar("Kind", bound=Any)
 Find: TypeAlias = tuple[Record, Kind]
@@ -60,15 +60,6 @@ class Story:
 
 Lie: TypeAlias = Callable[[Story], int]
 """Tells the lie and gives the seq that a judge must name first."""
-
-
-def numbers(packed: bytes) -> list[int]:
-    """The values of a packed u32 column."""
-    return list(memoryview(packed).cast("I"))
-
-
-def wide(packed: bytes) -> list[int]:
-    return list(memoryview(packed).cast("Q"))
 
 
 def without(packed: bytes, *gone: int) -> bytes:
