@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.fixture_story import Script, story, tell
+from replay.fixture.story import Script, story, tell
 from tests.golden_files import compare
 from tests.log.obeying import obeys
 
