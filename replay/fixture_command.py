@@ -22,9 +22,10 @@ from orbitkv.events.config import SECOND_NS
 from orbitkv.events.frame import LogError
 from orbitkv.events.record import Record
 from replay.command_line import errors_in_words
+from replay.fixture.conditions import Condition, ConditionError, condition
 from replay.fixture.cut import Chain, Cut, NotInLog, ends_of
 from replay.fixture.piece import chains, pieces, write_pieces
-from replay.fixture.shrink import Condition, ConditionError, Told, condition, shrink
+from replay.fixture.shrink import Told, shrink
 from replay.fixture.story import Script, Telling, story, tell
 from replay.fixture.wishes import ScriptError, Wish
 from replay.simulate.simulated_log import SimulatedLog

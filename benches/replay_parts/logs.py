@@ -6,7 +6,7 @@ import attrs
 
 from orbitkv.events.codec import encode_records
 from orbitkv.events.record import Record
-from replay.fixture.shrink import write_records
+from replay.fixture.piece import write_records
 from replay.simulate.faults import Faults
 from replay.simulate.simulation import Simulation
 

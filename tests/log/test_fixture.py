@@ -12,11 +12,12 @@ from orbitkv.events.record import Record
 from orbitkv.manager.kernel import new_state, step
 from replay.__main__ import main
 from replay.auditor import audit_log
+from replay.fixture.conditions import ConditionError, condition
 from replay.fixture.cut import Chain, ends_of
 from replay.fixture.names import Names, key_name, key_of
 from replay.fixture.numbered import command_of
 from replay.fixture.piece import chains, pieces, write_pieces
-from replay.fixture.shrink import ConditionError, condition, shrink
+from replay.fixture.shrink import shrink
 from replay.fixture.story import Script, story, tell
 from replay.fixture.wishes import ScriptError, Wish, wish_from, wish_line, wish_of
 from replay.fold import fold_log
