@@ -33,6 +33,19 @@ def do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.fixture
+def made(do: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The environments that were made, which are empty folders here."""
+    names: list[str] = []
+
+    def make(name: str, folder: str) -> None:
+        names.append(name)
+        Path(folder).mkdir(exist_ok=True)
+
+    monkeypatch.setattr(do, "make", make)
+    return names
+
+
 def test_an_old_python_is_told() -> None:
     done = run("demo", version="(3, 9, 1)")
     assert done.returncode == 2
@@ -48,15 +61,8 @@ def test_usage(arguments: list[str]) -> None:
 
 
 def test_an_environment_is_made_once_and_again_when_the_project_changes(
-    do: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    do: ModuleType, made: list[str], tmp_path: Path
 ) -> None:
-    made: list[str] = []
-
-    def make(name: str, folder: str) -> None:
-        made.append(name)
-        Path(folder).mkdir(exist_ok=True)
-
-    monkeypatch.setattr(do, "make", make)
     assert do.environment("demo") == do.environment("demo") == str(tmp_path / ".env-demo")
     assert made == ["demo"]
     do.environment("test")
@@ -105,15 +111,8 @@ def test_an_engine_that_has_no_list_is_told_what_there_is() -> None:
 
 
 def test_an_engine_is_installed_anew_when_its_list_changes(
-    do: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    do: ModuleType, made: list[str], tmp_path: Path
 ) -> None:
-    made: list[str] = []
-
-    def make(name: str, folder: str) -> None:
-        made.append(name)
-        Path(folder).mkdir(exist_ok=True)
-
-    monkeypatch.setattr(do, "make", make)
     packages = tmp_path / "tests" / "engines" / "toy" / "requirements-1.0.txt"
     packages.parent.mkdir(parents=True)
     packages.write_text("toy==1.0.0\n")
