@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from replay.auditor import Audit, Cohort, Ledgers, Verdict
+from replay.command_line import in_a_line
 
 VIOLATIONS_SHOWN_MAX = 10
 """Per invariant; `--json` has more."""
@@ -48,7 +49,7 @@ def _print_verdict(verdict: Verdict, names_width: int, found_width: int) -> None
         f"  {verdict.elapsed_ms / 1000:7.2f} s{remark}"
     )
     for violation in verdict.first[:VIOLATIONS_SHOWN_MAX]:
-        click.echo(f"  {violation}")
+        click.echo(f"  {in_a_line(str(violation))}")
     if verdict.count > VIOLATIONS_SHOWN_MAX:
         click.echo(f"  and {verdict.count - VIOLATIONS_SHOWN_MAX} more (--json has more of them)")
 

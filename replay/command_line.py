@@ -103,6 +103,11 @@ def shown(text: str) -> str:
     return "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)
 
 
+def in_a_line(text: str) -> str:
+    """The same, where one line must stay one."""
+    return shown(text).replace("\n", "\\n")
+
+
 def _take_any_text(*streams: Any) -> None:
     """Names of files may be no text; they are then written with escapes."""
     for stream in streams:
@@ -129,6 +134,6 @@ def progress_bar(name: str, path: Path, *, passes: int = 1) -> Iterator[Progress
 def print_remarks(log: Log) -> None:
     """Notes and damage, on stderr."""
     for note in log.notes:
-        click.echo(shown(f"note: {note}"), err=True)
+        click.echo(in_a_line(f"note: {note}"), err=True)
     for trouble in log.troubles:
-        click.echo(shown(f"damage: {trouble}"), err=True)
+        click.echo(in_a_line(f"damage: {trouble}"), err=True)

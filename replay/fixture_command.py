@@ -21,13 +21,14 @@ from orbitkv.events import commands
 from orbitkv.events.config import SECOND_NS
 from orbitkv.events.frame import LogError
 from orbitkv.events.record import Record
-from replay.command_line import errors_in_words
+from replay.command_line import errors_in_words, in_a_line
 from replay.fixture.conditions import Condition, ConditionError, condition
 from replay.fixture.cut import Chain, Cut, NotInLog, ends_of
 from replay.fixture.piece import chains, pieces, write_pieces
 from replay.fixture.shrink import Told, shrink
 from replay.fixture.story import Script, Telling, story, tell
 from replay.fixture.wishes import ScriptError, Wish
+from replay.output_file import output_file
 from replay.simulate.simulated_log import SimulatedLog
 from replay.simulate.simulation import Simulation
 
@@ -211,7 +212,8 @@ def _cut_script(
     *,
     smaller: bool,
 ) -> None:
-    error: LogError = NotInLog(f"{path} has nothing of {asked.names}")
+    wanted = f" in which {' and '.join(texts)} holds" if texts else ""
+    error: LogError = NotInLog(f"{in_a_line(name)} has nothing of {asked.names}{wanted}")
     for incarnation, records in _records(path, asked):
         try:
             chain = Chain(records)
@@ -222,7 +224,7 @@ def _cut_script(
         if cut is None or not (telling := tell(cut.wishes)) or not all(holds(telling) for holds in keep):
             continue
         prose = [
-            f"# Cut by `replay fixture` out of {name}, incarnation {incarnation}: {asked.names}.",
+            f"# Cut by `replay fixture` out of {in_a_line(name)}, incarnation {incarnation}: {asked.names}.",
             f"# {len(cut.wishes)} of {cut.of} commands ({cut.width}).",
         ]
         if smaller and keeping:
@@ -250,7 +252,14 @@ def _cut_of(chain: Chain, asked: _Asked) -> tuple[Cut | None, list[Condition]]:
 
 
 def _shrink_script(path: Path, keep: list[Condition], texts: tuple[str, ...], out: Path) -> None:
-    script = Script.read(path.read_text(encoding="utf-8"))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ScriptError(
+            f"{path} is no script: byte {error.start} is no text in UTF-8; name a log, or a file that"
+            " `replay fixture --script` has written"
+        ) from None
+    script = Script.read(text)
     if not keep:
         raise click.UsageError("a script is cut further by a condition only; name what must hold with --keep")
     _finish(list(script.prose), script.wishes, keep, texts, out, shrinking=True)
@@ -273,7 +282,8 @@ def _finish(
         with _progress() as told:
             taken = shrink(taken, lambda telling: all(holds(telling) for holds in keep), told)
         prose.append(f"# Made smaller, to {len(taken)} commands, while this held: {'; '.join(texts)}.")
-    out.write_text(story(prose, taken), encoding="utf-8")
+    with output_file(out, force=False) as file:
+        file.write(story(prose, taken).encode())
     click.echo(f"{out}: {len(taken)} commands")
 
 

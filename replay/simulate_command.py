@@ -54,7 +54,7 @@ def simulate_command(
 ) -> None:
     """Run the kernel in a seeded world of engines, SSD and trouble; then drain it.
 
-    Exit codes: 0 every check held, 1 one did not (its seed tells the story again), 2 wrong usage.
+    Exit codes: 0 every check held, 1 one did not (its seed tells the story again), 2 it cannot be done.
     """
     if list_faults:
         for kind, meaning in MEANINGS.items():
@@ -66,7 +66,12 @@ def simulate_command(
     except (LogError, UnknownFaultError) as error:
         raise click.UsageError(str(error)) from None
     simulation = Simulation(seed, faults=faults, careful=careful, crashes=not no_crashes, log=log)
-    outcome, broken, seconds = _run(simulation, steps)
+    try:
+        outcome, broken, seconds = _run(simulation, steps)
+    except KeyboardInterrupt:
+        if log_path is None:
+            log.discard()
+        raise
     log.close()
     kept = log.directory if broken or log_path else None
     if kept is None:
@@ -135,7 +140,7 @@ class _Run:
         }
 
     def show(self) -> None:
-        console = Console() if sys.stdout.isatty() else Console(width=110)
+        console = Console() if sys.stdout is not None and sys.stdout.isatty() else Console(width=110)
         for line in self.outcome.tail:
             click.echo(line)
         console.print(fault_table(self.outcome, self.chances))
