@@ -273,6 +273,9 @@ def test_the_audit_is_a_condition() -> None:
         ("hintskipped", "is no condition"),
         ("HintSkipped foreground", "is no condition"),
         ("call:no.such.module:name", "cannot be called"),
+        ("call:json", "cannot be called"),
+        ("call::dumps", "cannot be called"),
+        ("", "is no condition"),
     ],
 )
 def test_a_condition_that_is_none_is_refused(text: str, words: str) -> None:
