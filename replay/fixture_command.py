@@ -6,22 +6,21 @@ replay fixture --seed 7 --steps 900 --keep HintSkipped --script --out skipped.tx
 replay fixture skipped.txt --keep HintSkipped --out smaller.txt
 """
 
+import math
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import attrs
 import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from orbitkv.events import commands
-from orbitkv.events.config import SECOND_NS
 from orbitkv.events.frame import LogError
 from orbitkv.events.record import Record
 from replay.command_line import errors_in_words, in_a_line
+from replay.fixture.asked import Asked
 from replay.fixture.conditions import Condition, ConditionError, condition
 from replay.fixture.cut import Chain, Cut, NotInLog, ends_of
 from replay.fixture.piece import chains, pieces, write_pieces
@@ -33,36 +32,17 @@ from replay.simulate.simulated_log import SimulatedLog
 from replay.simulate.simulation import Simulation
 
 
-@attrs.frozen
-class _Asked:
-    """What the command line asks for."""
-
-    request: str | None
-    session: int | None
-    seq: tuple[int, int] | None
-    time_s: tuple[float, float] | None
-    incarnation: int | None
-
-    @property
-    def names(self) -> str:
-        told = {
-            "request": self.request,
-            "session": self.session,
-            "seq": self.seq and f"{self.seq[0]}-{self.seq[1]}",
-            "time": self.time_s and f"{self.time_s[0]:g}-{self.time_s[1]:g} s",
-            "incarnation": self.incarnation,
-        }
-        return ", ".join(f"{name} {value}" for name, value in told.items() if value is not None) or "all"
-
-
 def _range(_: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:
     if value is None:
         return None
     first, dash, last = value.partition("-")
     try:
-        return float(first), float(last) if dash else float(first)
+        ends = float(first), float(last) if dash else float(first)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no range; write FIRST-LAST", param=parameter) from None
+        ends = math.nan, math.nan
+    if not all(map(math.isfinite, ends)):
+        raise click.BadParameter(f"{value!r} is no range; write FIRST-LAST", param=parameter)
+    return ends
 
 
 @click.command("fixture")
@@ -107,7 +87,7 @@ def fixture_command(
     if (source is None) == (seed is None):
         raise click.UsageError("name either a SOURCE or a --seed")
     whole = (int(seq[0]), int(seq[1])) if seq is not None else None
-    asked = _Asked(request, session, whole, time_s, incarnation)
+    asked = Asked(request, session, whole, time_s, incarnation)
     try:
         keep = [condition(text) for text in conditions]
         with errors_in_words(), _log_of(source, seed, steps) as (path, name):
@@ -144,11 +124,11 @@ def _log_of(source: Path | None, seed: int | None, steps: int) -> Iterator[tuple
 # --- logs -----------------------------------------------------------------------------------------------
 
 
-def _cut_log(path: Path, asked: _Asked, out: Path) -> None:
+def _cut_log(path: Path, asked: Asked, out: Path) -> None:
     wanted = [
         (incarnation, first, last)
         for incarnation, records in _records(path, asked)
-        if (span := _span(records, asked)) is not None
+        if (span := asked.span(records)) is not None
         for first, last in [span]
     ]
     if not wanted:
@@ -158,45 +138,10 @@ def _cut_log(path: Path, asked: _Asked, out: Path) -> None:
         click.echo(f"{file}: incarnation {incarnation}, seq {first} to {last}, {file.stat().st_size:,} bytes")
 
 
-def _records(path: Path, asked: _Asked) -> Iterator[tuple[int, list[Record]]]:
+def _records(path: Path, asked: Asked) -> Iterator[tuple[int, list[Record]]]:
     for header, records, _ in chains(path):
         if asked.incarnation in (None, header.incarnation):
             yield header.incarnation, records
-
-
-def _span(records: list[Record], asked: _Asked) -> tuple[int, int] | None:
-    """First and last seq of what is asked for."""
-    held = records
-    if asked.seq is not None:
-        held = [record for record in held if asked.seq[0] <= record.seq <= asked.seq[1]]
-    if asked.time_s is not None:
-        start_ns = records[0].at_ns if records else 0
-        low, high = (start_ns + int(seconds * SECOND_NS) for seconds in asked.time_s)
-        held = [record for record in held if low <= record.at_ns <= high]
-    if asked.request is not None or asked.session is not None:
-        held = _about(records, held, asked)
-    return (held[0].seq, held[-1].seq) if held else None
-
-
-def _about(records: list[Record], held: list[Record], asked: _Asked) -> list[Record]:
-    """Those that name the request, or an operation of it."""
-    operations: set[int] = set()
-    for record in records:
-        cause = record.cause
-        if isinstance(cause, commands.SubmitQuery | commands.WarmPrefix) and _is_asked(cause, asked):
-            operations.add(cause.session << 32 | cause.ticket)
-    return [
-        record
-        for record in held
-        if getattr(record.cause, "operation", -1) in operations
-        or any(getattr(event, "operation", -1) in operations for event in record.events)
-        or (asked.request is not None and getattr(record.cause, "request", None) == asked.request)
-        or (asked.session is not None and getattr(record.cause, "session", None) == asked.session)
-    ]
-
-
-def _is_asked(cause: commands.SubmitQuery | commands.WarmPrefix, asked: _Asked) -> bool:
-    return asked.request in (None, cause.request) and asked.session in (None, cause.session)
 
 
 # --- scripts --------------------------------------------------------------------------------------------
@@ -205,7 +150,7 @@ def _is_asked(cause: commands.SubmitQuery | commands.WarmPrefix, asked: _Asked) 
 def _cut_script(
     path: Path,
     name: str,
-    asked: _Asked,
+    asked: Asked,
     keep: list[Condition],
     texts: tuple[str, ...],
     out: Path,
@@ -234,12 +179,12 @@ def _cut_script(
     raise error
 
 
-def _cut_of(chain: Chain, asked: _Asked) -> tuple[Cut | None, list[Condition]]:
+def _cut_of(chain: Chain, asked: Asked) -> tuple[Cut | None, list[Condition]]:
     """The cut, and what must hold in a smaller one where nothing else is asked for."""
-    if asked.request is None and asked.session is None:
-        span = _span([row.record for row in chain.rows], asked)
+    if not asked.by_operation:
+        span = asked.span([row.record for row in chain.rows])
         return (chain.until(span[1]), []) if span is not None else (None, [])
-    operations = chain.operations(lambda cause: _is_asked(cause, asked))
+    operations = chain.operations(asked.takes)
     if not operations:
         return None, []
     cut = chain.cut(operations)

@@ -130,7 +130,10 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
         done = run(log, *arguments, "--out", tmp_path / "cut")
         assert done.exit_code == 2
         assert f"{log} has no record of {arguments[0][2:]} {arguments[1]}" in done.output
-    assert run(log, "--seq", "a-b", "--out", tmp_path / "cut").exit_code == 2
+    for no_range in ("a-b", "nan", "1-inf"):
+        done = run(log, "--seq", no_range, "--out", tmp_path / "cut")
+        assert done.exit_code == 2
+        assert "is no range" in done.output
     assert run("--out", tmp_path / "cut").exit_code == 2
     occupied = run(log, "--seq", "1-5", "--out", HISTORIES / "plain")
     assert occupied.exit_code == 2
