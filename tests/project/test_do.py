@@ -22,7 +22,10 @@ def run(*arguments: str, version: str = "sys.version_info") -> subprocess.Comple
 
 @pytest.fixture
 def do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    loader = SourceFileLoader("do", str(SCRIPT))
+    """A copy, whose lock nobody holds who makes an environment of this checkout meanwhile."""
+    script = tmp_path / "do"
+    script.write_bytes(SCRIPT.read_bytes())
+    loader = SourceFileLoader("do", str(script))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     spec = importlib.util.spec_from_loader("do", loader)
     assert spec is not None
