@@ -90,8 +90,8 @@ letting_go AS (
     WHERE judged AND released_seq IS NOT NULL AND unused_seq IS DISTINCT FROM released_seq
         AND (restored_seq IS NULL OR restored_seq > released_seq)
     UNION ALL
-    SELECT t.stretch, t.seq, format('{} is unused because {}, it should be {}', t.name, t.cause, c.cause)
+    SELECT t.stretch, t.seq, format('{} is unused because {}, it should be {}', t.name, t.unused_for, c.cause)
     FROM told t JOIN causes c USING (stretch, generation)
-    WHERE t.what = 'unused' AND t.judged AND t.seq = t.released_seq AND t.cause <> c.cause
+    WHERE t.what = 'unused' AND t.judged AND t.seq = t.released_seq AND t.unused_for::VARCHAR <> c.cause
 )
 FROM preparing UNION ALL FROM resolving UNION ALL FROM restoring UNION ALL FROM letting_go;

@@ -16,7 +16,7 @@ told AS (
         min(fact) FILTER (what = 'restored') AS restored_fact,
         min(seq) FILTER (what = 'unused') AS unused_seq,
         min(fact) FILTER (what = 'unused') AS unused_fact,
-        arg_min(cause, fact) FILTER (what = 'unused') AS unused_cause
+        arg_min(unused_for, fact) FILTER (what = 'unused') AS unused_for
     FROM buffer_uses WHERE generation IS NOT NULL GROUP BY ALL
     HAVING prepared_seq IS NOT NULL
 ),

@@ -2,13 +2,14 @@
 -- time that each thing happened to it; last_fact is the last of all, saving_fact and last_saving_fact are the
 -- first and last of a save after its beginning. Of a number that is given out twice, the first.
 CREATE TABLE generation_lives AS
-WITH life AS (
+WITH
+life AS (
     SELECT stretch, generation,
         min(fact) FILTER (what = 'inserted') AS inserted_fact,
         min(seq) FILTER (what = 'inserted') AS inserted_seq,
         min(fact) FILTER (what = 'evicted') AS evicted_fact,
         min(seq) FILTER (what = 'evicted') AS evicted_seq,
-        arg_min(cause, fact) FILTER (what = 'evicted') AS evicted_for,
+        arg_min(evicted_for, fact) FILTER (what = 'evicted') AS evicted_for,
         min(fact) FILTER (what = 'promoted') AS promoted_fact,
         min(fact) FILTER (what = 'freed') AS freed_fact,
         min(seq) FILTER (what = 'freed') AS freed_seq,
@@ -28,8 +29,11 @@ WITH life AS (
         max(fact) FILTER (what = 'given up') AS last_given_up_fact,
         max(fact) AS last_fact
     FROM buffer_uses WHERE generation IS NOT NULL GROUP BY ALL
+),
+doubled AS (
+    SELECT stretch, generation, min(fact) AS first_fact FROM buffers_allocated GROUP BY ALL HAVING count(*) > 1
 )
 SELECT a.stretch, a.generation, a.buffer, a.page, a.footprint_bytes, a.slot_bytes, a.offset_bytes,
     a.fact AS allocated_fact, a.seq AS allocated_seq, life.* EXCLUDE (stretch, generation)
-FROM buffers_allocated a LEFT JOIN life USING (stretch, generation)
-QUALIFY row_number() OVER (PARTITION BY a.stretch, a.generation ORDER BY a.fact) = 1;
+FROM buffers_allocated a LEFT JOIN life USING (stretch, generation) LEFT JOIN doubled d USING (stretch, generation)
+WHERE a.fact = coalesce(d.first_fact, a.fact);

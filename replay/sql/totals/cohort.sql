@@ -4,7 +4,7 @@
 -- ledger balances is for the invariant to say. `unjudged_pages` have a part of their life before the log.
 WITH
 booked AS (
-    SELECT s.incarnation, f.what, f.cause, f.footprint_bytes,
+    SELECT s.incarnation, f.what, f.unused_for::VARCHAR AS cause, f.footprint_bytes,
         f.footprint_bytes // 1024 * ((r.at_ns - p.at_ns) // 1000) AS wait_kib_us
     FROM buffer_uses f
     JOIN stretches s USING (stretch)

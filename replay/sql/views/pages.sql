@@ -40,7 +40,7 @@ SELECT g.stretch, g.generation, k.space, k.key, g.page, g.buffer, g.footprint_by
     p.seq AS promoted_seq, coalesce(m.promotions, 0) AS promotions,
     g.evicted_seq, g.evicted_for, e.page_class AS evicted_as,
     g.freed_seq, gave.at_ns AS freed_at_ns,
-    c.prepared_seq, c.restored_seq, c.unused_seq, c.unused_cause AS unused_for,
+    c.prepared_seq, c.restored_seq, c.unused_seq, c.unused_for,
     w.slot, w.findable_seq
 FROM generation_lives g
 LEFT JOIN page_keys k ON k.stretch = g.stretch AND k.generation = g.generation
