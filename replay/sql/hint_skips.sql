@@ -24,14 +24,20 @@ moves AS (
     FROM query_ended e LEFT JOIN waits w USING (stretch, operation)
     LEFT JOIN query_granted g USING (stretch, operation)
 ),
+-- DuckDB adds doubles up in half the time, and counts are exact in them.
 counts AS (
-    SELECT stretch, fact, operation >> 32 AS session,
-        sum(opened) OVER of_all AS operations, sum(hinted) OVER of_all AS hints,
-        sum(waiting) OVER of_all AS waiting,
-        sum(opened) OVER of_session AS session_operations, sum(hinted) OVER of_session AS session_hints
-    FROM moves
+    SELECT stretch, fact, session,
+        (sum(opened) OVER of_all)::BIGINT AS operations, (sum(hinted) OVER of_all)::BIGINT AS hints,
+        (sum(waiting) OVER of_all)::BIGINT AS waiting,
+        (sum(opened) OVER of_session)::BIGINT AS session_operations,
+        (sum(hinted) OVER of_session)::BIGINT AS session_hints
+    FROM (
+        SELECT stretch, fact, operation >> 32 AS session, opened::DOUBLE AS opened, hinted::DOUBLE AS hinted,
+            waiting::DOUBLE AS waiting
+        FROM moves
+    )
     WINDOW of_all AS (PARTITION BY stretch ORDER BY fact ROWS UNBOUNDED PRECEDING),
-        of_session AS (PARTITION BY stretch, operation >> 32 ORDER BY fact ROWS UNBOUNDED PRECEDING)
+        of_session AS (PARTITION BY stretch, session ORDER BY fact ROWS UNBOUNDED PRECEDING)
 ),
 seen AS (
     SELECT h.*, coalesce(n.operations, 0) AS operations, coalesce(n.hints, 0) AS hints,

@@ -15,29 +15,24 @@ keys AS (
     FROM followed WHERE space IS NOT NULL
     WINDOW turn AS (PARTITION BY stretch, space, key ORDER BY fact)
 ),
-tiers AS (
-    SELECT stretch, page, allocated_fact AS fact, allocated_seq AS seq, 'takes memory' AS what,
-        'has memory' AS has, freed_fact AS until_fact
+named AS (
+    SELECT stretch, page, allocated_fact AS fact, allocated_seq AS seq, 'takes memory' AS what, freed_fact AS until_fact
     FROM generation_lives
     UNION ALL
-    SELECT stretch, page, since_fact, since_seq, 'takes a slot', 'has a slot', ended_fact FROM slot_contents
-    WHERE page IS NOT NULL
-),
-named AS (
-    SELECT stretch, page, fact, seq, what, has, until_fact FROM tiers
-    UNION ALL SELECT stretch, page, queued_fact, queued_seq, 'is read', 'is being read', over_fact
-    FROM read_lives WHERE queued_fact IS NOT NULL
+    SELECT stretch, page, since_fact, since_seq, 'takes a slot', ended_fact FROM slot_contents WHERE page IS NOT NULL
+    UNION ALL
+    SELECT stretch, page, queued_fact, queued_seq, 'is read', over_fact FROM read_lives WHERE queued_fact IS NOT NULL
     -- Before the last pages, which a trailing part needs, some may have no number.
-    UNION ALL SELECT stretch, page, fact, seq, 'is hinted', NULL, NULL FROM hint_admitted_pages
-    WHERE page <> 4294967295
-    UNION ALL SELECT stretch, page, fact, seq, 'is waited for', NULL, NULL FROM query_waiting_pages
-    WHERE page IS NOT NULL
-    UNION ALL SELECT stretch, page, fact, seq, 'is claimed', NULL, NULL FROM pages_claimed
+    UNION ALL SELECT stretch, page, fact, seq, 'is hinted', 0 FROM hint_admitted_pages WHERE page <> 4294967295
+    UNION ALL SELECT stretch, page, fact, seq, 'is waited for', 0 FROM query_waiting_pages WHERE page IS NOT NULL
+    UNION ALL SELECT stretch, page, fact, seq, 'is claimed', 0 FROM pages_claimed
 ),
+bindings AS (SELECT stretch, page, fact, space, until_fact FROM followed),
 standing AS (
-    SELECT n.*, s.whole, f.fact AS bound_fact, f.space, f.until_fact AS unbound_fact
-    FROM named n JOIN stretches s USING (stretch)
-    ASOF LEFT JOIN followed f ON f.stretch = n.stretch AND f.page = n.page AND f.fact < n.fact
+    SELECT n.* REPLACE (n.what::ENUM (
+        'takes memory', 'takes a slot', 'is read', 'is hinted', 'is waited for', 'is claimed') AS what),
+        f.fact AS bound_fact, f.space, f.until_fact AS unbound_fact
+    FROM named n ASOF LEFT JOIN bindings f ON f.stretch = n.stretch AND f.page = n.page AND f.fact < n.fact
 )
 SELECT stretch, seq, format('page {} is bound, and stands for a key already', page) AS why
 FROM followed WHERE space IS NOT NULL AND former_space IS NOT NULL
@@ -53,9 +48,10 @@ FROM followed f
 ANTI JOIN space_opened o ON o.stretch = f.stretch AND o.space = f.space AND o.fact < f.fact
 WHERE f.space IS NOT NULL AND f.whole
 UNION ALL
-SELECT stretch, seq, format('page {} {}, and stands for no key', page, what)
-FROM standing WHERE space IS NULL AND (whole OR bound_fact IS NOT NULL)
+SELECT n.stretch, n.seq, format('page {} {}, and stands for no key', n.page, n.what)
+FROM standing n JOIN stretches s USING (stretch) WHERE n.space IS NULL AND (s.whole OR n.bound_fact IS NOT NULL)
 UNION ALL
-SELECT n.stretch, u.seq, format('page {} is unbound, and {} still', n.page, n.has)
-FROM standing n JOIN pages_unbound u ON u.stretch = n.stretch AND u.fact = n.unbound_fact AND u.page = n.page
-WHERE n.has IS NOT NULL AND (n.until_fact IS NULL OR n.until_fact > u.fact)
+SELECT n.stretch, u.seq, format('page {} is unbound, and {} still', n.page,
+    CASE n.what WHEN 'takes memory' THEN 'has memory' WHEN 'takes a slot' THEN 'has a slot' ELSE 'is being read' END)
+FROM (FROM standing WHERE until_fact IS NULL OR until_fact > unbound_fact) n
+JOIN pages_unbound u ON u.stretch = n.stretch AND u.fact = n.unbound_fact AND u.page = n.page

@@ -7,13 +7,14 @@
 -- the order among the demands of an instance is judged, and what was reserved.
 WITH
 waits AS (
-    SELECT stretch, operation, min(fact) AS fact FROM query_waiting GROUP BY ALL
+    SELECT stretch, operation, min(fact) AS fact, min(seq) AS seq FROM query_waiting GROUP BY ALL
 ),
 grants AS (SELECT stretch, operation, min(fact) AS fact, min(seq) AS seq FROM query_granted GROUP BY ALL),
-ends AS (SELECT stretch, operation, min(fact) AS fact FROM query_ended GROUP BY ALL),
+ends AS (SELECT stretch, operation, min(fact) AS fact, min(seq) AS seq FROM query_ended GROUP BY ALL),
 line AS (
-    SELECT o.stretch, o.operation, o.instance, o.fact, o.charge_bytes, w.fact AS waits_fact,
-        g.fact AS granted_fact, g.seq AS granted_seq, least(g.fact, e.fact, 9223372036854775807) AS left_fact
+    SELECT o.stretch, o.operation, o.instance, o.fact, o.charge_bytes, w.fact AS waits_fact, w.seq AS waits_seq,
+        g.fact AS granted_fact, g.seq AS granted_seq, least(g.fact, e.fact, 9223372036854775807) AS left_fact,
+        least(g.seq, e.seq, 9223372036854775807) AS left_seq
     FROM query_opened o LEFT JOIN waits w USING (stretch, operation)
     LEFT JOIN grants g USING (stretch, operation) LEFT JOIN ends e USING (stretch, operation)
 ),
@@ -31,12 +32,14 @@ own_order AS (
 ),
 -- The first in line, from the moment when all before it have left; there is one at most.
 heads AS (
-    SELECT stretch, operation, instance, charge_bytes, left_fact, greatest(waits_fact, before_fact) AS fact
+    SELECT stretch, operation, instance, charge_bytes, left_fact, left_seq,
+        greatest(waits_fact, before_fact) AS fact, greatest(waits_seq, before_seq) AS seq
     FROM (
-        SELECT *, coalesce(max(left_fact) OVER (
-            PARTITION BY stretch ORDER BY fact
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before_fact
+        SELECT *, coalesce(max(left_fact) OVER ahead, 0) AS before_fact,
+            coalesce(max(left_seq) OVER ahead, 0) AS before_seq
         FROM line WHERE waits_fact IS NOT NULL
+        WINDOW ahead AS (
+            PARTITION BY stretch ORDER BY fact ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
     )
     WHERE before_fact < left_fact
 ),
@@ -82,20 +85,20 @@ telling AS (
 ),
 -- The head of the line and the bytes reserved, at the end of each record that changes either.
 moves AS (
-    SELECT stretch, fact, max(all_bytes) AS all_bytes, max(head) AS head
+    SELECT stretch, fact, seq, max(all_bytes) AS all_bytes, max(head) AS head
     FROM (
-        SELECT stretch, fact, all_bytes, NULL::BIGINT AS head FROM reservation_levels
-        UNION ALL SELECT stretch, fact, NULL, operation FROM heads
-        UNION ALL SELECT stretch, left_fact, NULL, 0 FROM heads WHERE left_fact < 9223372036854775807
+        SELECT stretch, fact, seq, all_bytes, NULL::BIGINT AS head FROM reservation_levels
+        UNION ALL SELECT stretch, fact, seq, NULL, operation FROM heads
+        UNION ALL SELECT stretch, left_fact, left_seq, NULL, 0 FROM heads WHERE left_fact < 9223372036854775807
     )
     GROUP BY ALL
 ),
 fronts AS (
-    SELECT m.stretch, r.seq, m.fact, last_value(m.all_bytes IGNORE NULLS) OVER story AS all_bytes,
-        last_value(m.head IGNORE NULLS) OVER story AS head
-    FROM moves m ASOF JOIN records r ON r.stretch = m.stretch AND r.fact >= m.fact
-    WINDOW story AS (PARTITION BY m.stretch ORDER BY m.fact ROWS UNBOUNDED PRECEDING)
-    QUALIFY row_number() OVER (PARTITION BY m.stretch, r.seq ORDER BY m.fact DESC) = 1
+    SELECT stretch, seq, fact, last_value(all_bytes IGNORE NULLS) OVER story AS all_bytes,
+        last_value(head IGNORE NULLS) OVER story AS head
+    FROM moves
+    WINDOW story AS (PARTITION BY stretch ORDER BY fact ROWS UNBOUNDED PRECEDING)
+    QUALIFY lead(seq) OVER (PARTITION BY stretch ORDER BY fact) IS DISTINCT FROM seq
 ),
 stuck AS (
     SELECT f.stretch, f.seq, f.fact, h.operation, h.instance, h.charge_bytes,
