@@ -68,11 +68,11 @@ def simulate_command(
     simulation = Simulation(seed, faults=faults, careful=careful, crashes=not no_crashes, log=log)
     try:
         outcome, broken, seconds = _run(simulation, steps)
-    except KeyboardInterrupt:
+        log.close()
+    except (KeyboardInterrupt, OSError):
         if log_path is None:
             log.discard()
         raise
-    log.close()
     kept = log.directory if broken or log_path else None
     if kept is None:
         log.discard()
@@ -106,6 +106,8 @@ def _run(simulation: Simulation, steps: int) -> tuple[Outcome, str, float]:
 
         try:
             simulation.run(steps, on_step=tell)
+        except OSError:
+            raise  # Of the disk that the log is written to.
         except Exception as error:
             broken = f"{type(error).__name__}: {error}"
     return simulation.told(), broken, time.process_time() - started

@@ -14,6 +14,8 @@ from replay.warehouse import book, sinks
 
 DUCKDB_MEMORY = "640MiB"
 """Its tables beyond that go to a temporary folder; the whole process then stays below 1 GiB."""
+DUCKDB_SPILL = "16GiB"
+"""So much of it at most: a log that is questioned on a manager's host must not fill that host's disk."""
 DUCKDB_THREADS = 2
 INTERRUPTED = "Query interrupted"
 """What DuckDB makes of Ctrl-C, as a RuntimeError."""
@@ -70,6 +72,7 @@ def _connected(database: Path | None, *, read_only: bool = False) -> Iterator[An
             "memory_limit": DUCKDB_MEMORY,
             "threads": DUCKDB_THREADS,
             "temp_directory": spill,
+            "max_temp_directory_size": DUCKDB_SPILL,
             "autoinstall_known_extensions": False,
         }
         try:
@@ -98,6 +101,13 @@ def _gave_up(error: Exception, database: Path | None) -> str:
             f"there is no room left where {database} stands, or in the folder for temporary files (TMPDIR);"
             " free some and run the same command again: it goes on where it stopped"
         )
+    if isinstance(error, _duckdb().OutOfMemoryException):
+        return (
+            f"this needs more than {DUCKDB_MEMORY} of memory and {DUCKDB_SPILL} of temporary space, or than"
+            f" TMPDIR has; set that to a folder with more, or cut a piece of the log with `replay fixture` ({error})"
+        )
+    if isinstance(error, _duckdb().OutOfRangeException):
+        return f"the log has a number that no manager writes; `replay verify` says in which record ({error})"
     if "cannot encode str as UTF-8" in str(error):
         return f"the path of the log is no text in UTF-8, and DuckDB takes no other; rename it ({error})"
     return f"DuckDB gave up: {error}; if it lacks room, set TMPDIR to a folder that has more"

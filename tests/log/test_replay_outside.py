@@ -1,11 +1,13 @@
 """The commands of `replay` among full devices, other processes, signals, and names that mean harm."""
 
+import errno
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from orbitkv.events.facts import QueryOpened
 from replay.__main__ import main
+from replay.simulate.simulated_log import SimulatedLog
 from replay.warehouse import WarehouseError, database
 from tests.log.reading_commands import COMMANDS, DAMAGED, HISTORIES, OK, REFUSED
 from tests.log.simulated import simulated_records, write_log
@@ -99,6 +103,49 @@ def test_a_full_device_for_the_answer_is_named(
             main(COMMANDS[name](str(log), tmp_path))
     assert ended.value.code == REFUSED
     assert "the answer cannot be written: No space left on device" in capsys.readouterr().err
+
+
+def test_a_simulation_without_room_for_its_log_is_not_called_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "log")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(SimulatedLog, "rotate", full)
+    monkeypatch.setattr(SimulatedLog, "close", full)
+    answer = CliRunner().invoke(main, ["simulate", "--seed", "5", "--steps", "3000"])
+    assert (answer.exit_code, list(tmp_path.iterdir())) == (REFUSED, [])
+    assert "log cannot be used: No space left on device" in answer.stderr
+
+
+def test_what_needs_too_much_room_is_ended_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "DUCKDB_MEMORY", "20MB")
+    monkeypatch.setattr(database, "DUCKDB_SPILL", "1MB")
+    with pytest.raises(WarehouseError, match="more than 20MB of memory and 1MB of temporary space"):
+        sort_much()
+
+
+def sort_much() -> None:
+    with database.opened(None) as connection:
+        connection.execute(
+            "CREATE TABLE much AS SELECT range::VARCHAR x FROM range(3000000) ORDER BY hash(range)"
+        )
+
+
+@pytest.mark.parametrize("number", [-1, 2**63 - 1, 2**63, 2**64 - 1])
+def test_numbers_that_no_manager_writes_end_no_command_in_a_traceback(tmp_path: Path, number: int) -> None:
+    told = simulated_records(11, 300)[0]
+    place = next(place for place, each in enumerate(told) if isinstance(each.events[0], QueryOpened))
+    opened = told[place].events[0]
+    wrong = {name: number for name in opened.__struct_fields__ if type(getattr(opened, name)) is int}
+    lie = msgspec.structs.replace(told[place], events=(msgspec.structs.replace(opened, **wrong),))
+    write_log(tmp_path / "log", [told], lies={(1, lie.seq): lie})
+    for name, arguments in (COMMANDS | {"audit": lambda log, _: ["audit", log]}).items():
+        answer = CliRunner().invoke(main, arguments(str(tmp_path / "log"), tmp_path))
+        assert isinstance(answer.exception, SystemExit | None), (name, answer.exception)
+        assert name not in ("fold", "verify", "audit") or answer.exit_code != OK, name
+        assert "TMPDIR" not in answer.stderr, name
 
 
 # --- other processes --------------------------------------------------------------------------------------
