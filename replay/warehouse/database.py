@@ -104,7 +104,8 @@ def _gave_up(error: Exception, database: Path | None) -> str:
     if isinstance(error, _duckdb().OutOfMemoryException):
         return (
             f"this needs more than {DUCKDB_MEMORY} of memory and {DUCKDB_SPILL} of temporary space, or than"
-            f" TMPDIR has; set that to a folder with more, or cut a piece of the log with `replay fixture` ({error})"
+            " TMPDIR has; set that to a folder with more, or cut a piece of the log with `replay fixture`"
+            f" ({error})"
         )
     if isinstance(error, _duckdb().OutOfRangeException):
         return f"the log has a number that no manager writes; `replay verify` says in which record ({error})"
