@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -209,12 +208,9 @@ def test_a_simulation_that_is_ended_leaves_no_log_that_nobody_asked_for(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_while_duckdb_works_is_no_error_of_duckdb() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        work_for_ever()
-
-
-def work_for_ever() -> None:
-    with database.opened(None) as connection:
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-        connection.execute(f"SELECT count(*) FROM ({ENDLESS})")
+@pytest.mark.parametrize(
+    "error", [duckdb.InterruptException("INTERRUPT Error"), RuntimeError("Query interrupted")]
+)
+def test_what_duckdb_makes_of_ctrl_c_is_no_error_of_its_own(error: Exception) -> None:
+    with pytest.raises(KeyboardInterrupt), database.opened(None):
+        raise error
