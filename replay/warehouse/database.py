@@ -31,15 +31,17 @@ def sql_text(name: str) -> str:
 
 
 @contextmanager
-def opened(database: Path | None) -> Iterator[Any]:
-    """A connection to the warehouse in this file, which is made if it is not there; or to one in memory.
+def opened(database: Path | None, *, large: bool = False) -> Iterator[Any]:
+    """A connection to the warehouse in this file, which is made if it is not there; or to one for this time.
 
+    `large`: one for this time stands in a temporary file, not in memory: DuckDB packs what stands in files,
+    so that more of it stays in memory and a third less time goes into asking it.
     DuckDB's own errors become WarehouseErrors. A file that nothing was loaded into is not left behind.
     """
     is_new = database is not None and not database.exists()
     is_used = True
     try:
-        with _connected(database) as connection:
+        with _connected(database, large=large) as connection:
             # Another process may have made it meanwhile.
             is_new = is_new and not _tables(connection)
             try:
@@ -65,7 +67,7 @@ def read_only(database: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def _connected(database: Path | None, *, read_only: bool = False) -> Iterator[Any]:
+def _connected(database: Path | None, *, read_only: bool = False, large: bool = False) -> Iterator[Any]:
     duckdb = _duckdb()
     with tempfile.TemporaryDirectory(prefix="orbitkv-replay-") as spill:
         settings = {
@@ -76,7 +78,8 @@ def _connected(database: Path | None, *, read_only: bool = False) -> Iterator[An
             "autoinstall_known_extensions": False,
         }
         try:
-            connected = duckdb.connect(str(database or ":memory:"), read_only, settings)
+            for_this_time = Path(spill) / "log.duckdb" if large else ":memory:"
+            connected = duckdb.connect(str(database or for_this_time), read_only, settings)
         except duckdb.Error as error:
             what = str(error).partition("\n")[0]
             raise WarehouseError(

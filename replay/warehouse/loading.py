@@ -24,6 +24,8 @@ LOT_RECORDS = 1024
 FLUSH_FACTS = 1_000_000
 FLUSH_BYTES = 64 << 20
 """Facts that are collected as columns before DuckDB gets them and they are committed, or their bytes."""
+LARGE_BYTES = 128 << 20
+"""Tables of a longer log, and what is derived from them, do not stand in DuckDB's share of memory."""
 SEALED_FACTS_MIN = 100_000
 """Smaller segments are sooner decoded than read from some sixty files."""
 
@@ -47,7 +49,7 @@ def load_log(
     Raises LogError: it is no log, DuckDB is not installed, `database` holds something else, there is no room.
     """
     log = Log.open(path)
-    with opened(database) as connection:
+    with opened(database, large=log.size_bytes >= LARGE_BYTES) as connection:
         loader = Loader(connection)
         loader.load(log, progress)
         derive(connection)

@@ -72,6 +72,22 @@ def frame_cuts(data: bytes, percents: tuple[int, ...]) -> list[int]:
 # --- growing --------------------------------------------------------------------------------------------
 
 
+def test_tables_of_a_long_log_stand_in_a_file_that_goes_with_them(
+    tmp_path: Path, told: list[list[Record]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path / "log", told)
+    placed = "SELECT path FROM duckdb_databases() WHERE NOT internal"
+    with load_log(tmp_path / "log") as warehouse:
+        (in_memory,) = warehouse.connection.execute(placed).fetchone()
+    monkeypatch.setattr("replay.warehouse.loading.LARGE_BYTES", 0)
+    with load_log(tmp_path / "log") as warehouse:
+        (path,) = warehouse.connection.execute(placed).fetchone()
+        assert Path(path).is_file()
+        (records,) = warehouse.connection.execute("SELECT count(*) FROM records").fetchone()
+        assert records == sum(map(len, told))
+    assert in_memory is None and not Path(path).exists()
+
+
 def test_twice_changes_nothing(tmp_path: Path, told: list[list[Record]]) -> None:
     log, database = tmp_path / "log", tmp_path / "db"
     write_log(log, told)
