@@ -101,6 +101,6 @@ def test_an_interrupted_drawing_leaves_nothing(
 async def something_in(folder: Path) -> None:
     with trio.fail_after(250):
         while True:
-            if any(folder.iterdir()):
+            if list(await trio.Path(folder).iterdir()):
                 return
             await trio.sleep(0.01)
