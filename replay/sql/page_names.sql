@@ -27,11 +27,15 @@ named AS (
     UNION ALL SELECT stretch, page, fact, seq, 'is waited for', 0 FROM query_waiting_pages WHERE page IS NOT NULL
     UNION ALL SELECT stretch, page, fact, seq, 'is claimed', 0 FROM pages_claimed
 ),
-bindings AS (SELECT stretch, page, fact, space, until_fact FROM followed),
+-- A page stands for nothing before the first of these, and from the end of the last of them on.
+bindings AS (
+    SELECT stretch, page, fact, if(space IS NULL, fact, until_fact) AS until_fact
+    FROM followed WHERE space IS NOT NULL OR former_space IS NULL
+),
 standing AS (
     SELECT n.* REPLACE (n.what::ENUM (
         'takes memory', 'takes a slot', 'is read', 'is hinted', 'is waited for', 'is claimed') AS what),
-        f.fact AS bound_fact, f.space, f.until_fact AS unbound_fact
+        f.fact AS bound_fact, f.until_fact AS unbound_fact
     FROM named n ASOF LEFT JOIN bindings f ON f.stretch = n.stretch AND f.page = n.page AND f.fact < n.fact
 )
 SELECT stretch, seq, format('page {} is bound, and stands for a key already', page) AS why
@@ -49,9 +53,9 @@ ANTI JOIN space_opened o ON o.stretch = f.stretch AND o.space = f.space AND o.fa
 WHERE f.space IS NOT NULL AND f.whole
 UNION ALL
 SELECT n.stretch, n.seq, format('page {} {}, and stands for no key', n.page, n.what)
-FROM standing n JOIN stretches s USING (stretch) WHERE n.space IS NULL AND (s.whole OR n.bound_fact IS NOT NULL)
+FROM standing n JOIN stretches s USING (stretch) WHERE (n.bound_fact IS NULL AND s.whole) OR n.unbound_fact < n.fact
 UNION ALL
 SELECT n.stretch, u.seq, format('page {} is unbound, and {} still', n.page,
     CASE n.what WHEN 'takes memory' THEN 'has memory' WHEN 'takes a slot' THEN 'has a slot' ELSE 'is being read' END)
-FROM (FROM standing WHERE until_fact IS NULL OR until_fact > unbound_fact) n
+FROM (FROM standing WHERE unbound_fact > fact AND (until_fact IS NULL OR until_fact > unbound_fact)) n
 JOIN pages_unbound u ON u.stretch = n.stretch AND u.fact = n.unbound_fact AND u.page = n.page
