@@ -183,7 +183,12 @@ def test_who_is_told_to_end_takes_his_files_along(tmp_path: Path, way: signal.Si
     command = [sys.executable, "-m", "replay", "sql", str(log), ENDLESS, "-o", str(tmp_path / "answer.csv")]
     before = {each.name for each in tmp_path.iterdir()}
     with subprocess.Popen(
-        command, env=os.environ | {"TMPDIR": str(folder)}, stderr=subprocess.PIPE, text=True
+        command,
+        env=os.environ | {"TMPDIR": str(folder)},
+        stderr=subprocess.PIPE,
+        text=True,
+        # Who runs the tests may have them ignore it, as nohup does; the command would rightly do so too.
+        preexec_fn=lambda: signal.signal(way, signal.SIG_DFL),
     ) as process:
         while not any(each.name.startswith(".answer.csv.") for each in tmp_path.iterdir()):
             assert process.poll() is None
