@@ -12,20 +12,20 @@ kept (`controls.json`). Medium and I/O engine stand beside the figures.
 
 import signal
 from pathlib import Path
+from typing import get_args
 
 import click
 import msgspec
 
 from benches.common import give_up, medium
 from benches.single_node import toy_engine
-from benches.single_node.plan import Arm
+from benches.single_node.plan import Arm, Backend, EngineKind, Workload
 from benches.single_node.random_model import MID, make_model
 from benches.single_node.report import conditions_of, write_summary
 from benches.single_node.running import run_arm
 from benches.single_node.sizes import GIB, Amount, AmountType, kv_bytes_per_token, positions_of
 
 AMOUNT = AmountType()
-WORKLOADS = ("serial", "concurrent", "sustained")
 
 
 def numbers(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
@@ -56,13 +56,13 @@ def named_values(
 
 
 @click.command()
-@click.option("--engine", type=click.Choice(("vllm", "toy")), default="vllm", show_default=True)
+@click.option("--engine", type=click.Choice(get_args(EngineKind)), default="vllm", show_default=True)
 @click.option(
-    "--backend", type=click.Choice(("orbitkv", "native", "none")), default="orbitkv", show_default=True,
+    "--backend", type=click.Choice(get_args(Backend)), default="orbitkv", show_default=True,
     help="OrbitKV, vLLM's own offloading into ordinary memory, or nothing behind the GPU.",
 )  # fmt: skip
 @click.option("--model", default="auto", show_default=True, help="A folder, or auto.")
-@click.option("--workload", type=click.Choice(WORKLOADS), default="serial", show_default=True)
+@click.option("--workload", type=click.Choice(get_args(Workload)), default="serial", show_default=True)
 @click.option("--concurrencies", default="1", callback=numbers, help="As in 1,2,8. Serial: always 1.")
 @click.option("--duration-seconds", type=click.FloatRange(0.1), default=30.0, show_default=True)
 @click.option("--max-requests", type=click.IntRange(1), default=1000, show_default=True)
@@ -83,10 +83,10 @@ def named_values(
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="A new folder.")
 def main(
-    engine: str,
-    backend: str,
+    engine: EngineKind,
+    backend: Backend,
     model: str,
-    workload: str,
+    workload: Workload,
     concurrencies: tuple[int, ...],
     duration_seconds: float,
     max_requests: int,
@@ -116,10 +116,10 @@ def main(
     pool_bytes = int(host_gib * GIB)
     arms = [
         Arm(
-            engine=engine,  # type: ignore[arg-type]
-            backend=backend,  # type: ignore[arg-type]
+            engine=engine,
+            backend=backend,
             model=model,
-            workload=workload,  # type: ignore[arg-type]
+            workload=workload,
             concurrency=concurrency,
             duration_s=duration_seconds,
             max_requests=max_requests,
