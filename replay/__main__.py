@@ -1,6 +1,7 @@
-"""The command line of the log's tools: `python -m replay fold|verify|timeline|audit LOG`, `... simulate`.
+"""The command line of the log's tools: `python -m replay COMMAND`, most of them in a module of their own.
 
-Exit codes: 0 all is well, 1 a difference or damage was found, 2 the log cannot be read as asked.
+Exit codes: 0 all is well, 1 a difference or damage was found, 2 the log cannot be read as asked, 130 it was
+interrupted.
 """
 
 import json
