@@ -1,6 +1,6 @@
--- A page is queued for the SSD once it is saved, as far as the queue has room; a write is submitted from the
--- queue while the store takes writes, for a page that lookups find, and ends by a completion in a later record. A write that fails, or whose
--- page leaves DRAM while it is queued, is dropped, and says so.
+-- A page is queued for the SSD once it is saved, as far as the queue has room; a write is submitted from the queue
+-- while the store takes writes, for a page that lookups find, and ends by a completion in a later record. A write
+-- that fails, or whose page leaves DRAM while it is queued, is dropped, and says so.
 WITH
 turns AS (
     SELECT stretch, seq, fact, buffer, generation, what, lag(what) OVER turn AS former, lag(seq) OVER turn AS former_seq
